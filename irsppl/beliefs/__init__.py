@@ -1,0 +1,19 @@
+"""Beliefs, one file per family or representation."""
+
+from irsppl.beliefs._base import Belief
+from irsppl.beliefs.beta_bernoulli import BetaBernoulli
+from irsppl.beliefs.dirichlet_categorical import DirichletCategorical
+from irsppl.beliefs.gamma_exponential import GammaExponential
+from irsppl.beliefs.gamma_poisson import GammaPoisson
+from irsppl.beliefs.normal_inverse_gamma import NormalInverseGamma
+from irsppl.beliefs.normal_normal import NormalNormal
+
+__all__ = [
+    "Belief",
+    "BetaBernoulli",
+    "DirichletCategorical",
+    "GammaExponential",
+    "GammaPoisson",
+    "NormalInverseGamma",
+    "NormalNormal",
+]

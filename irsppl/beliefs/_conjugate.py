@@ -1,0 +1,144 @@
+"""What the conjugate families share: posterior means (xi + sum of rewards) / (nu + n)."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irsppl._checks import host64
+from irsppl.beliefs._base import Belief
+from irsppl.inner.nodes import expected_max_lattice, graded, legendre
+from irsppl.outcomes import Outcome
+
+# Nodes for E[max_a mu_a] on the count lattice. The penalty stays dual feasible with any fixed
+# nodes, so their number is a matter of tightness only.
+LATTICE_NODES = 128
+
+
+class Conjugate(Belief):
+    """Independent arms of one conjugate family, hyperparameters `[K]` per field.
+
+    The closed forms below are elementwise in the hyperparameters, so `along(rewards)`, the same
+    class with fields `[K, N+1]`, answers for every point of a sampled path at once.
+    """
+
+    # Means live on a bounded interval, where plain Gauss-Legendre nodes are nearly exact.
+    _bounded: ClassVar[bool] = False
+
+    @property
+    @abc.abstractmethod
+    def xi(self) -> Array:
+        """Prior pseudo-sum of rewards."""
+
+    @property
+    @abc.abstractmethod
+    def nu(self) -> Array:
+        """Prior pseudo-count of rewards."""
+
+    @abc.abstractmethod
+    def along(self, rewards: Float[Array, "K N"]) -> Self:
+        """Hyperparameters after the first 0..N rewards of each arm, fields `[K, N+1]`."""
+
+    @abc.abstractmethod
+    def _sample_parameters(self, key: Array) -> tuple[Array, Any]:
+        """(means [K], whatever `_sample_rewards` needs)."""
+
+    @abc.abstractmethod
+    def _sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
+        """Rewards `[K, horizon]`; a longer horizon extends, never changes, a shorter one."""
+
+    @abc.abstractmethod
+    def _sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
+        """Sum of n rewards of each arm, drawn at once; n may be traced and may be 0."""
+
+    @abc.abstractmethod
+    def _mean_range(self) -> tuple[Array, Array]:
+        """An interval that holds all arms' means but for a negligible probability."""
+
+    @abc.abstractmethod
+    def _cdf(self, x: Array) -> Array:
+        """Elementwise P(mu <= x), hyperparameters and x of one shape."""
+
+    @abc.abstractmethod
+    def _expected_max(self, lam: Array) -> Array:
+        """Elementwise E[max(mu, lam)]."""
+
+    # ---- shared
+    @property
+    def num_arms(self) -> int:
+        return self.nu.shape[0]
+
+    def predictive_mean(self) -> Array:
+        return self.xi / self.nu
+
+    def cdf(self, x: Any) -> Array:
+        return self._cdf(jnp.broadcast_to(jnp.asarray(x, self.nu.dtype), self.nu.shape))
+
+    def expected_max(self, lam: Any) -> Array:
+        return self._expected_max(jnp.broadcast_to(jnp.asarray(lam, self.nu.dtype), self.nu.shape))
+
+    def _sample(self, key: Array, horizon: int) -> Outcome:
+        parameter_key, reward_key = jax.random.split(key)
+        means, parameters = self._sample_parameters(parameter_key)
+        return Outcome(means, self._sample_rewards(reward_key, parameters, horizon))
+
+    def sample_means(self, key: Array) -> Array:
+        return self._sample_parameters(key)[0]
+
+    def sample_future_means(self, key: Array, n: Array) -> Array:
+        parameter_key, reward_key = jax.random.split(key)
+        _, parameters = self._sample_parameters(parameter_key)
+        n = jnp.asarray(n)
+        return (self.xi + self._sample_sum(reward_key, parameters, n)) / (self.nu + n)
+
+    def path_means(self, rewards: Array) -> Array:
+        sums = path_sums(rewards.astype(self.nu.dtype))
+        n = jnp.arange(rewards.shape[1] + 1, dtype=self.nu.dtype)
+        return (self.xi[:, None] + sums) / (self.nu[:, None] + n[None, :])
+
+    def path_expected_max(self, rewards: Array, lam: Array) -> Array:
+        path = self.along(rewards)
+        return path._expected_max(jnp.broadcast_to(lam[:, None], path.nu.shape))
+
+    def path_cdf(self, rewards: Array, x: Array) -> Array:
+        """`[a, n, j]`: P(mu_a <= x_j) after arm a's first n rewards, x `[J]`."""
+        path = self.along(rewards)
+        shape = (*path.nu.shape, x.shape[0])
+        wide = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[..., None], shape), path)
+        return wide._cdf(jnp.broadcast_to(x[None, None, :], shape))
+
+    def lattice_expected_max(self, rewards: Array) -> Array:
+        low, high = self._mean_range()
+        if self._bounded:
+            x, weights = legendre(low, high, LATTICE_NODES)
+        else:
+            means = self.predictive_mean()
+            least, most = jnp.min(means), jnp.max(means)
+            width = jnp.max(self.mean_sd()) / 2 + (most - least) / 2
+            x, weights = graded(low, high, (least + most) / 2, width, LATTICE_NODES)
+        return expected_max_lattice(self.path_cdf(rewards, x), weights, high)
+
+    def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
+        return host64(self.xi), host64(self.nu)
+
+    def _replace(self, **fields: Array) -> Self:
+        names = tuple(fields)
+        return eqx.tree_at(
+            lambda belief: [getattr(belief, name) for name in names], self, list(fields.values())
+        )
+
+
+def path_sums(rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
+    """Cumulative sums along each arm's rewards, starting with the empty sum."""
+    return jnp.pad(jnp.cumsum(rewards, axis=1), ((0, 0), (1, 0)))
+
+
+def per_arm_keys(key: Array, num_arms: int) -> Array:
+    """One key per arm, so that an arm's draws do not move when the horizon or K changes."""
+    return jax.vmap(lambda a: jax.random.fold_in(key, a))(jnp.arange(num_arms))

@@ -1,0 +1,130 @@
+"""Exponential rewards, Gamma prior on the rate."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammainc, gammaincc
+from jaxtyping import Array, Float
+
+from irsppl._checks import as_floats, host64, is_concrete, require, require_positive, same_arms
+from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
+from irsppl.inner.laws import Continuous, frozen, point
+
+
+class GammaExponential(Conjugate):
+    """reward ~ Exponential(rate theta), theta ~ Gamma(shape, rate); mean reward 1 / theta.
+
+    The prior mean of 1 / theta is rate / (shape - 1), finite only for shape > 1.
+    """
+
+    shape: Float[Array, " K"]
+    rate: Float[Array, " K"]
+
+    def __init__(self, shape: Any, rate: Any):
+        self.shape, self.rate = same_arms(
+            shape=as_floats("shape", shape), rate=as_floats("rate", rate)
+        )
+        require(
+            "shape",
+            self.shape,
+            np.isfinite(self.shape) & (np.asarray(self.shape) > 1)
+            if is_concrete(self.shape)
+            else True,
+            "greater than 1 (the mean reward is infinite otherwise)",
+        )
+        require_positive("rate", self.rate)
+
+    @property
+    def xi(self) -> Array:
+        return self.rate
+
+    @property
+    def nu(self) -> Array:
+        return self.shape - 1
+
+    def check_reward(self, arm: Any, reward: Any) -> None:
+        if is_concrete(reward):
+            host = np.asarray(reward)
+            if not np.all(np.isfinite(host) & (host >= 0)):
+                raise ValueError(
+                    f"reward of an exponential arm must be finite and not negative, got {reward!r}"
+                )
+
+    def _update(self, arm: Array, reward: Array) -> Self:
+        return self._replace(
+            shape=self.shape.at[arm].add(1),
+            rate=self.rate.at[arm].add(jnp.asarray(reward, self.rate.dtype)),
+        )
+
+    def along(self, rewards: Array) -> Self:
+        n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
+        return self._replace(
+            shape=self.shape[:, None] + n,
+            rate=self.rate[:, None] + path_sums(rewards.astype(self.rate.dtype)),
+        )
+
+    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+        keys = per_arm_keys(key, self.num_arms)
+        theta = jax.vmap(jax.random.gamma)(keys, self.shape) / self.rate
+        return 1 / theta, 1 / theta
+
+    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+        keys = per_arm_keys(key, self.num_arms)
+        draws = jax.vmap(lambda k: jax.random.exponential(k, (horizon,), parameters.dtype))(keys)
+        return draws * parameters[:, None]
+
+    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+        # Gamma(0) is the sum of no rewards; the sampler needs a positive shape.
+        count = jnp.broadcast_to(n.astype(parameters.dtype), parameters.shape)
+        draws = jax.random.gamma(key, jnp.maximum(count, 1))
+        return jnp.where(count > 0, draws, 0) * parameters
+
+    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
+        require_positive("means", means)
+        return self._sample_rewards(key, jnp.asarray(means, self.rate.dtype), horizon)
+
+    def mean_sd(self) -> Array:
+        # The variance is infinite for shape <= 2; the mean is then the only scale there is.
+        mean = self.rate / (self.shape - 1)
+        return mean / jnp.sqrt(jnp.maximum(self.shape - 2, 1))
+
+    def _mean_range(self) -> tuple[Array, Array]:
+        # 1/theta has a power tail, P(mu > x) ~ (rate / x)^shape / Gamma(shape + 1): cut it where
+        # the lost part of the mean is small; any cut keeps the penalty dual feasible.
+        high = jnp.max(self.rate / (self.shape - 1) * (1 + 60 / jnp.sqrt(self.shape)))
+        return jnp.zeros_like(high), high
+
+    def _cdf(self, x: Array) -> Array:
+        positive = x > 0
+        ratio = self.rate / jnp.where(positive, x, 1)
+        return jnp.where(positive, gammaincc(self.shape, ratio), 0)
+
+    def _expected_max(self, lam: Array) -> Array:
+        positive = lam > 0
+        ratio = self.rate / jnp.where(positive, lam, 1)
+        mean = self.rate / (self.shape - 1)
+        value = mean * gammainc(self.shape - 1, ratio) + lam * gammaincc(self.shape, ratio)
+        return jnp.where(positive, value, mean)
+
+    def law(self, n: int | None) -> list[Any]:
+        pairs = list(zip(host64(self.shape), host64(self.rate), strict=True))
+        if n is None:
+            return [Continuous(frozen("invgamma", a, scale=b)) for a, b in pairs]
+        if n == 0:
+            return [point(b / (a - 1)) for a, b in pairs]
+        # The sum of n rewards over the prior rate follows a beta prime law (n, shape).
+        return [
+            Continuous(frozen("betaprime", n, a, loc=b / (a - 1 + n), scale=b / (a - 1 + n)))
+            for a, b in pairs
+        ]
+
+    def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        xi, nu = self.natural_state()
+        return 3, xi, nu, np.zeros_like(xi)
+
+    def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
+        return host64(self.rate), host64(self.shape) - 1

@@ -1,0 +1,110 @@
+"""Poisson rewards, Gamma prior."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammainc
+from jaxtyping import Array, Float
+
+from irsppl._checks import as_floats, host64, is_concrete, require_positive, same_arms
+from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
+from irsppl.inner.laws import Continuous, Discrete, frozen
+
+
+class GammaPoisson(Conjugate):
+    """reward ~ Poisson(theta), theta ~ Gamma(shape, rate)."""
+
+    shape: Float[Array, " K"]
+    rate: Float[Array, " K"]
+
+    def __init__(self, shape: Any, rate: Any):
+        self.shape, self.rate = same_arms(
+            shape=as_floats("shape", shape), rate=as_floats("rate", rate)
+        )
+        require_positive("shape", self.shape)
+        require_positive("rate", self.rate)
+
+    @property
+    def xi(self) -> Array:
+        return self.shape
+
+    @property
+    def nu(self) -> Array:
+        return self.rate
+
+    def check_reward(self, arm: Any, reward: Any) -> None:
+        if is_concrete(reward):
+            host = np.asarray(reward)
+            if not np.all(np.isfinite(host) & (host >= 0) & (host == np.round(host))):
+                raise ValueError(f"reward of a Poisson arm must be 0, 1, 2, ..., got {reward!r}")
+
+    def _update(self, arm: Array, reward: Array) -> Self:
+        return self._replace(
+            shape=self.shape.at[arm].add(jnp.asarray(reward, self.shape.dtype)),
+            rate=self.rate.at[arm].add(1),
+        )
+
+    def along(self, rewards: Array) -> Self:
+        n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
+        return self._replace(
+            shape=self.shape[:, None] + path_sums(rewards.astype(self.shape.dtype)),
+            rate=self.rate[:, None] + n,
+        )
+
+    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+        keys = per_arm_keys(key, self.num_arms)
+        theta = jax.vmap(jax.random.gamma)(keys, self.shape) / self.rate
+        return theta, theta
+
+    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+        keys = per_arm_keys(key, self.num_arms)
+        draw = jax.vmap(lambda k, theta: jax.random.poisson(k, theta, (horizon,)))
+        return draw(keys, parameters).astype(parameters.dtype)
+
+    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+        return jax.random.poisson(key, n.astype(parameters.dtype) * parameters).astype(
+            parameters.dtype
+        )
+
+    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
+        require_positive("means", means)
+        return self._sample_rewards(key, jnp.asarray(means, self.shape.dtype), horizon)
+
+    def mean_sd(self) -> Array:
+        return jnp.sqrt(self.shape) / self.rate
+
+    def _mean_range(self) -> tuple[Array, Array]:
+        # A Gamma tail falls like exp(-rate x): mean + 8 sd + 30 / rate leaves less than 1e-12.
+        high = jnp.max(self.shape / self.rate + 8 * self.mean_sd() + 30 / self.rate)
+        return jnp.zeros_like(high), high
+
+    def _cdf(self, x: Array) -> Array:
+        return gammainc(self.shape, self.rate * jnp.maximum(x, 0))
+
+    def _expected_max(self, lam: Array) -> Array:
+        scaled = self.rate * jnp.maximum(lam, 0)
+        above = 1 - gammainc(self.shape + 1, scaled)
+        return self.shape / self.rate * above + lam * gammainc(self.shape, scaled)
+
+    def law(self, n: int | None) -> list[Any]:
+        from scipy import stats
+
+        pairs = list(zip(host64(self.shape), host64(self.rate), strict=True))
+        if n is None:
+            return [Continuous(frozen("gamma", a, scale=1 / b)) for a, b in pairs]
+        laws = []
+        for a, b in pairs:
+            total = stats.nbinom(a, b / (b + n)) if n else None
+            most = int(total.isf(1e-18)) + 1 if total is not None else 0
+            counts = np.arange(most + 1)
+            mass = total.pmf(counts) if total is not None else np.ones(1)
+            laws.append(Discrete((a + counts) / (b + n), mass))
+        return laws
+
+    def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        xi, nu = self.natural_state()
+        return 2, xi, nu, np.zeros_like(xi)

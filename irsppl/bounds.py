@@ -1,0 +1,335 @@
+"""Upper bounds on what any policy can earn, their standard errors, and certificates."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from statistics import NormalDist
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irsppl._checks import as_count, as_key
+from irsppl.bandit import Bandit
+from irsppl.outcomes import Outcome, prefix
+from irsppl.penalties import Inner, Penalty, find_penalty
+from irsppl.simulate import _show, chunks, draw_outcomes, name_policies, run_chunks, simulate
+
+# Path values with known means that steady the sampled bounds, most useful first.
+_CONTROLS = ("irs.ff", "irs.fh", "ts")
+_PILOT = 1000
+
+
+@eqx.filter_jit
+def _inner(penalty: Penalty, bandit: Bandit, outcome: Outcome) -> Inner:
+    return penalty.inner(bandit, outcome)
+
+
+def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
+    """The best a clairvoyant can do who knows `outcome` and pays the penalty.
+
+    `.value`, `.action` (first arm to pull; -1 = stop), `.pulls [K]`, `.sequence [T]` where order
+    matters. The outcome may be written by hand: `Outcome(means=[K], rewards=[K, T])`.
+    """
+    penalty = find_penalty(penalty)
+    if not isinstance(outcome, Outcome):
+        raise ValueError(f"outcome must be an irsppl.Outcome, got {outcome!r}")
+    if outcome.num_arms != bandit.num_arms:
+        raise ValueError(f"outcome has {outcome.num_arms} arms, the bandit {bandit.num_arms}")
+    bandit.check_open()
+    needed = int(bandit.remaining)
+    if bandit.pending:
+        needed += int(np.max(np.asarray(bandit.pending_counts)))
+    have = outcome.rewards.shape[1]
+    if have < needed:
+        raise ValueError(
+            f"outcome.rewards must hold at least {needed} rewards per arm (the horizon that "
+            f"remains, and pending pulls), got {have}"
+        )
+    penalty.check(bandit)
+    if have > bandit.horizon:
+        outcome = prefix(outcome, bandit.horizon)
+    elif have < bandit.horizon:  # arrays keep the first horizon's size; the padding is never read
+        padding = ((0, 0), (0, bandit.horizon - have))
+        rewards = jnp.pad(outcome.rewards, padding, mode="edge")
+        outcome = eqx.tree_at(lambda o: o.rewards, outcome, rewards)
+    bandit.belief.check_reward(0, outcome.rewards)
+    if penalty.name == "ideal":
+        return penalty.inner(bandit, outcome)
+    return _inner(penalty, bandit, outcome)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """An estimate of W^z, at least the value of every policy.
+
+    value, stderr (0.0 where exact); regret_bound = W^TS - W^z, at most the regret of every policy,
+    and its standard error; samples: raw inner values [S] (None where exact), before the control
+    variates that `value` uses.
+    """
+
+    penalty: str
+    value: float
+    stderr: float
+    regret_bound: float
+    regret_stderr: float
+    samples: np.ndarray | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def exact(self) -> bool:
+        return self.samples is None
+
+    def __str__(self) -> str:
+        told = "exact" if self.exact else f"s.e. {self.stderr:.2g}"
+        return f"{self.penalty}: {self.value:.6g} ({told})"
+
+
+class Bounds(dict[str, Bound]):
+    """Bounds by penalty name; `.tightest` was picked on a pilot, so its estimate is honest."""
+
+    def __init__(self, estimates: dict[str, Bound], picked: str):
+        super().__init__(estimates)
+        self.picked = picked
+
+    @property
+    def tightest(self) -> Bound:
+        return self[self.picked]
+
+    def __repr__(self) -> str:
+        lines = [f"  {estimate}" for estimate in self.values()]
+        return "\n".join(["Bounds:", *lines, f"  tightest: {self.picked}"])
+
+
+def bound(
+    bandit: Bandit,
+    penalty: Any,
+    key: Any = 0,
+    num_samples: int = 20_000,
+    *,
+    progress: bool | None = None,
+    workers: int | None = None,
+) -> Bound | Bounds:
+    """Upper bound W^z on what any policy can earn in the periods that remain.
+
+    penalty: a name, or several for a dict of bounds with `.tightest`. Without sampling error where
+    an integral or a sum will do, in float64; otherwise the mean over `num_samples` futures, with
+    control variates. Future number s is that of `simulate` with the same key.
+    """
+    bandit.check_open()
+    key = as_key(key)
+    num_samples = as_count("num_samples", num_samples, minimum=2)
+    several = not isinstance(penalty, (str, Penalty)) and isinstance(penalty, Iterable)
+    named = {p.name: p for p in map(find_penalty, penalty if several else [penalty])}
+    if not named:
+        raise ValueError("penalty must name at least one penalty")
+    for one in named.values():
+        one.check(bandit)
+    if int(bandit.remaining) < bandit.horizon and not bandit.pending:
+        bandit = bandit._shrunk(int(bandit.remaining))
+    exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
+    benchmark = exact.get("ts", find_penalty("ts").exact(bandit))
+    sampled = [p for name, p in named.items() if name not in exact]
+    estimates: dict[str, Bound] = {}
+    picked = next(iter(named))
+    if sampled or benchmark is None:
+        controls = _controls(bandit, sampled)
+        run = _Sampler(bandit, sampled, controls, benchmark, _show(progress), workers)
+        if several and len(named) > 1:
+            # Picking the least of noisy estimates would bias it low: pick on other futures.
+            pilot = run(jax.random.fold_in(key, 2), min(_PILOT, num_samples), exact)
+            picked = min(pilot, key=lambda name: pilot[name].value)
+        estimates = run(key, num_samples, exact)
+    else:
+        for name, value in exact.items():
+            estimates[name] = Bound(name, value, 0.0, benchmark - value, 0.0)
+        picked = min(estimates, key=lambda name: estimates[name].value)
+    if not several:
+        return estimates[next(iter(named))]
+    return Bounds({name: estimates[name] for name in named}, picked)
+
+
+def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
+    """Control variates with their exact means."""
+    if all(p.plain for p in sampled):
+        return {}
+    means = {name: find_penalty(name).exact(bandit) for name in _CONTROLS}
+    return {name: value for name, value in means.items() if value is not None}
+
+
+class _Sampler:
+    """Inner values over futures, turned into estimates."""
+
+    def __init__(
+        self,
+        bandit: Bandit,
+        sampled: list[Penalty],
+        controls: dict[str, float],
+        benchmark: float | None,
+        progress: bool,
+        workers: int | None,
+    ):
+        self.bandit, self.sampled, self.controls = bandit, sampled, controls
+        self.benchmark, self.progress, self.workers = benchmark, progress, workers
+
+    def __call__(self, key: Any, count: int, exact: dict[str, float]) -> dict[str, Bound]:
+        needed = {p.name: p for p in self.sampled} | {c: find_penalty(c) for c in self.controls}
+        if self.benchmark is None:
+            needed["ts"] = find_penalty("ts")
+
+        def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
+            outcomes = draw_outcomes(self.bandit, key, start, size)
+            return {n: p.values(self.bandit, outcomes)[: stop - start] for n, p in needed.items()}
+
+        title = ", ".join(p.name for p in self.sampled) or "ts"
+        parts = run_chunks(work, chunks(self.bandit, count), self.progress, title, self.workers)
+        values = {name: np.concatenate([part[name] for part in parts]) for name in needed}
+        estimates = {}
+        for name in [*exact, *(p.name for p in self.sampled)]:
+            raw = values.get(name) if name not in exact else None
+            mean, error, _ = self._mean(name, raw, values, exact.get(name))
+            if self.benchmark is not None:
+                regret, regret_error = self.benchmark - mean, error
+            else:
+                raw_or_exact = raw if raw is not None else np.full(count, exact[name])
+                regret, regret_error = _mean_error(values["ts"] - raw_or_exact)
+            estimates[name] = Bound(name, mean, error, regret, regret_error, raw)
+        return estimates
+
+    def _mean(
+        self, name: str, raw: np.ndarray | None, values: dict[str, np.ndarray], exact: float | None
+    ) -> tuple[float, float, None]:
+        if exact is not None or raw is None:
+            assert exact is not None
+            return exact, 0.0, None
+        plain = next((p.plain for p in self.sampled if p.name == name), True)
+        columns = [] if plain else [values[c] - mean for c, mean in self.controls.items()]
+        # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
+        if columns and len(raw) >= 20 * len(columns):
+            design = np.stack([np.ones(len(raw)), *columns], axis=1)
+            fitted, *_ = np.linalg.lstsq(design, raw, rcond=None)
+            residual = raw - design @ fitted
+            spread = residual.std(ddof=design.shape[1]) / math.sqrt(len(raw))
+            return float(fitted[0]), float(spread), None
+        mean, error = _mean_error(raw)
+        return mean, error, None
+
+
+def _mean_error(samples: np.ndarray) -> tuple[float, float]:
+    return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))
+
+
+# ------------------------------------------------------------------ certificates
+
+
+class Estimate(float):
+    """A number that knows its standard error: `.value`, `.stderr`."""
+
+    stderr: float
+
+    def __new__(cls, value: float, stderr: float) -> Estimate:
+        self = super().__new__(cls, value)
+        self.stderr = stderr
+        return self
+
+    @property
+    def value(self) -> float:
+        return float(self)
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g}, stderr={self.stderr:.2g})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """How much of the best possible value a policy surely earns.
+
+    lower: the policy's value; upper: the bound on any policy's value; both estimates with standard
+    errors, from independent samples. ratio = lower / upper is NaN, with `reason`, if upper <= 0.
+    """
+
+    policy: str
+    penalty: str
+    lower: Estimate
+    upper: Estimate
+    reason: str | None = None
+
+    @property
+    def gap(self) -> Estimate:
+        """upper - lower: what is left to gain, at most."""
+        error = math.hypot(self.lower.stderr, self.upper.stderr)
+        return Estimate(self.upper.value - self.lower.value, error)
+
+    @property
+    def ratio(self) -> float:
+        return self.lower.value / self.upper.value if self.upper.value > 0 else math.nan
+
+    def interval(self, level: float = 0.95, of: str = "ratio") -> tuple[float, float]:
+        """Normal confidence interval of the ratio (or of="gap")."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+        z = NormalDist().inv_cdf(0.5 + level / 2)
+        if of == "gap":
+            return self.gap.value - z * self.gap.stderr, self.gap.value + z * self.gap.stderr
+        if of != "ratio":
+            raise ValueError(f"of must be 'ratio' or 'gap', got {of!r}")
+        if math.isnan(self.ratio):
+            return math.nan, math.nan
+        error = math.hypot(self.lower.stderr, self.ratio * self.upper.stderr) / self.upper.value
+        return self.ratio - z * error, self.ratio + z * error
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.policy} earns {self.lower.value:.6g} (s.e. {self.lower.stderr:.2g}); no policy "
+            f"earns more than {self.upper.value:.6g} (s.e. {self.upper.stderr:.2g}, {self.penalty})"
+        )
+        if self.reason:
+            return f"{head}. {self.reason}"
+        low, high = self.interval(0.95)
+        return (
+            f"{head}: {self.policy} earns at least {self.ratio:.1%} of the optimum "
+            f"(95% interval {low:.2%} to {high:.2%})"
+        )
+
+    def __repr__(self) -> str:
+        return f"Certificate({self})"
+
+
+def certify(
+    bandit: Bandit,
+    policy: Any,
+    penalty: Any = ("irs.ff", "irs.v-zero"),
+    key: Any = 0,
+    num_replications: int = 20_000,
+    num_samples: int = 20_000,
+    *,
+    progress: bool | None = None,
+) -> Certificate:
+    """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
+
+    With several penalties the tightest serves, picked on a pilot sample.
+    """
+    key = as_key(key)
+    named = name_policies(policy)
+    if len(named) != 1:
+        raise ValueError(f"policy must be one policy, got {list(named)}")
+    label = next(iter(named))
+    upper = bound(bandit, penalty, jax.random.fold_in(key, 3), num_samples, progress=progress)
+    if isinstance(upper, Bounds):
+        upper = upper.tightest
+    data = simulate(bandit, named, jax.random.fold_in(key, 4), num_replications, progress=progress)
+    benchmark = find_penalty("ts").exact(bandit)
+    if benchmark is None:
+        value, error = _mean_error(data["value"].values[0])
+    else:  # regret varies far less than value, and the mean of the difference is known
+        regret, error = _mean_error(data["regret"].values[0])
+        value = benchmark - regret
+    reason = None
+    if not upper.value > 0:
+        reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
+    return Certificate(
+        label, upper.penalty, Estimate(value, error), Estimate(upper.value, upper.stderr), reason
+    )

@@ -1,0 +1,55 @@
+"""`Outcome`: one future, with the arms' true means and the reward of every pull of every arm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irsppl._checks import as_floats, is_concrete, require_finite
+
+
+class Outcome(eqx.Module):
+    """A future (the paper's omega): what each arm's mean is and what each of its pulls would pay.
+
+    `rewards[a, n]` is the reward of pull number n of arm a from now on (not of period n); where
+    pulls are pending, an arm's row starts with the rewards of those. `belief` is set when posterior
+    means along this future must be computed within a belief drawn together with it (particles);
+    otherwise the bandit's own belief serves.
+    """
+
+    means: Float[Array, " K"]
+    rewards: Float[Array, "K N"]
+    belief: Any = None
+
+    def __init__(self, means: Any, rewards: Any, belief: Any = None):
+        self.means = as_floats("means", means)
+        self.rewards = as_floats("rewards", rewards, ndim=2).astype(self.means.dtype)
+        self.belief = belief
+        if self.rewards.shape[0] != self.means.shape[0]:
+            raise ValueError(
+                f"rewards must have one row per arm: means has {self.means.shape[0]} arms, "
+                f"rewards has shape {self.rewards.shape}"
+            )
+        require_finite("means", self.means)
+        require_finite("rewards", self.rewards)
+
+    @property
+    def num_arms(self) -> int:
+        return self.means.shape[0]
+
+    def __repr__(self) -> str:
+        if is_concrete(self.means) and isinstance(self.means, (jax.Array, np.ndarray)):
+            means = np.array2string(np.asarray(self.means), precision=4)
+        else:
+            means = str(self.means)
+        return f"Outcome(means={means}, rewards: {tuple(self.rewards.shape)})"
+
+
+def prefix(outcome: Outcome, length: int) -> Outcome:
+    """The outcome with its rewards cut to the first `length` pulls of each arm."""
+    return eqx.tree_at(lambda o: o.rewards, outcome, jnp.asarray(outcome.rewards)[:, :length])

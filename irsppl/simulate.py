@@ -1,0 +1,345 @@
+"""Replications of policies on shared random futures, and single decisions."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from irsppl._checks import as_count, as_floats, as_key, require_finite
+from irsppl.bandit import Bandit, advance
+from irsppl.outcomes import Outcome
+from irsppl.penalties import find_penalty
+from irsppl.policies import Policy, find_policy
+
+# Rewards of one chunk of replications take at most about this much memory.
+_CHUNK_BYTES = 32 * 2**20
+_LARGEST_CHUNK = 1024
+# In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
+_SEGMENTS = 4
+# Decisions of `action_probabilities` made side by side.
+_BATCH = 64
+
+
+# ------------------------------------------------------------------ one decision
+
+
+@eqx.filter_jit
+def _decide(policy: Policy, key: Array, bandit: Bandit) -> Array:
+    return policy(key, bandit)
+
+
+def choose(bandit: Bandit, policy: Any, key: Any = 0) -> int:
+    """The arm to pull now."""
+    policy = find_policy(policy)
+    bandit.check_open()
+    policy.check(bandit)
+    decide = _decide if policy.traceable else lambda p, k, b: p(k, b)
+    return int(decide(policy, as_key(key), bandit))
+
+
+@eqx.filter_jit
+def _decide_many(policy: Policy, keys: Array, bandit: Bandit) -> Array:
+    arms = jax.lax.map(jax.vmap(lambda key: policy(key, bandit)), keys)
+    return arms.ravel()
+
+
+def action_probabilities(
+    bandit: Bandit, policy: Any, key: Any = 0, num_samples: int = 1000
+) -> Float[np.ndarray, " K"]:
+    """Probability that the policy pulls each arm now: its propensities.
+
+    Exact for a deterministic policy, otherwise the share of `num_samples` sampled decisions.
+    """
+    policy = find_policy(policy)
+    num_samples = as_count("num_samples", num_samples)
+    if policy.deterministic:
+        return np.eye(bandit.num_arms)[choose(bandit, policy, key)]
+    bandit.check_open()
+    policy.check(bandit)
+    key = as_key(key)
+    kernel = policy.decisions(bandit) if jax.default_backend() == "cpu" else None
+    if kernel is not None and not bandit.pending:
+        from irsppl.inner.cpu.rng import streams
+
+        words = _key_words(key)
+        arms = kernel(streams(words, label_hash(policy.name), 0, num_samples))
+        return np.bincount(arms, minlength=bandit.num_arms) / num_samples
+    keys = jax.random.split(key, (-(-num_samples // _BATCH), _BATCH))  # the last ones surplus
+    arms = np.asarray(_decide_many(policy, keys, bandit))[:num_samples]
+    return np.bincount(arms, minlength=bandit.num_arms) / num_samples
+
+
+# ------------------------------------------------------------------ futures
+
+
+def _outcome_key(key: Array) -> Array:
+    return jax.random.fold_in(key, 0)
+
+
+@eqx.filter_jit
+def _draw(bandit: Bandit, key: Array, numbers: Int[Array, " S"], means: Array | None) -> Outcome:
+    def one(number: Array) -> Outcome:
+        own = jax.random.fold_in(key, number)
+        if means is None:
+            return bandit.sample_outcome(own)
+        return Outcome(means, bandit.belief.sample_rewards_at(own, means, bandit.horizon))
+
+    return jax.vmap(one)(numbers)
+
+
+def draw_outcomes(
+    bandit: Bandit, key: Array, start: int, count: int, means: Array | None = None
+) -> Outcome:
+    """Futures number start, ..., start + count - 1, stacked; number s depends on (key, s) only."""
+    numbers = jnp.arange(start, start + count, dtype=jnp.uint32)
+    return _draw(bandit, _outcome_key(key), numbers, means)
+
+
+def chunks(bandit: Bandit, total: int) -> list[tuple[int, int, int]]:
+    """(start, stop, size) of each chunk: `size` futures are drawn, the last ones may be surplus."""
+    itemsize = bandit.belief.predictive_mean().dtype.itemsize
+    each = bandit.num_arms * bandit.horizon * itemsize
+    size = max(1, min(_LARGEST_CHUNK, _CHUNK_BYTES // each))
+    size = min(size, max(1, -(-total // 2)))  # two chunks at least, for two cores
+    return [(start, min(start + size, total), size) for start in range(0, total, size)]
+
+
+def run_chunks(
+    work: Callable[[int, int, int], Any],
+    plan: list[tuple[int, int, int]],
+    progress: bool,
+    title: str,
+    workers: int | None = None,
+) -> list[Any]:
+    """`work` on every chunk, in threads (kernels and XLA release the GIL), in order of chunks."""
+    from tqdm.auto import tqdm
+
+    workers = workers or os.cpu_count() or 1
+    done: list[Any] = [None] * len(plan)
+    with (
+        tqdm(total=plan[-1][1], desc=title, unit="rep", disable=not progress) as bar,
+        ThreadPoolExecutor(min(workers, len(plan))) as pool,
+    ):
+        futures = {pool.submit(work, *chunk): i for i, chunk in enumerate(plan)}
+        try:
+            for future in as_completed(futures):
+                i = futures[future]
+                done[i] = future.result()
+                bar.update(plan[i][1] - plan[i][0])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return done
+
+
+# ------------------------------------------------------------------ whole paths in JAX
+
+
+def segments(horizon: int, grows: bool) -> list[tuple[int, int]]:
+    """(array size, periods) of each segment of a path."""
+    if not grows or horizon < 4 * _SEGMENTS:
+        return [(horizon, horizon)]
+    cuts = [round(horizon * (1 - i / _SEGMENTS)) for i in range(_SEGMENTS + 1)]
+    return [(size, size - following) for size, following in itertools.pairwise(cuts)]
+
+
+@eqx.filter_jit
+def _play(
+    policy: Policy, bandit: Bandit, rewards: Float[Array, "S K T"], keys: Array
+) -> Int[Array, "S T"]:
+    """The arms that the policy pulls along given true rewards."""
+
+    def one(rewards: Array, key: Array) -> Array:
+        state = bandit
+        played: list[Array] = []
+        for size, length in segments(bandit.horizon, policy.grows):
+            state = state._shrunk(size)
+            dynamic, static = eqx.partition(state, eqx.is_array)
+
+            def step(dynamic: Any, t: Array, static: Any = static) -> tuple[Any, Array]:
+                state = eqx.combine(dynamic, static)
+                arm = policy(jax.random.fold_in(key, t), state)
+                reward = rewards[arm, state.counts[arm] - bandit.counts[arm]]
+                return eqx.filter(advance(state, arm, reward), eqx.is_array), arm
+
+            first = sum(part.shape[0] for part in played)
+            dynamic, arms = jax.lax.scan(step, dynamic, jnp.arange(first, first + length))
+            state = eqx.combine(dynamic, static)
+            played.append(arms)
+        return jnp.concatenate(played).astype(jnp.int16)
+
+    return jax.vmap(one)(rewards, keys)
+
+
+def _key_words(key: Array) -> tuple[int, int]:
+    first, *_, last = np.asarray(jax.random.key_data(key)).ravel().tolist()
+    return first, last
+
+
+def label_hash(label: str) -> int:
+    """A policy's own number, from its label alone (stable between runs and machines)."""
+    return zlib.crc32(label.encode())
+
+
+def _player(
+    policy: Policy, bandit: Bandit, key: Array, label: str
+) -> Callable[[Float[np.ndarray, "S K T"], int], Int[np.ndarray, "S T"]]:
+    """A function (true rewards, number of the first replication) -> arms played."""
+    kernel = (
+        policy.paths(bandit) if jax.default_backend() == "cpu" or not policy.traceable else None
+    )
+    number = label_hash(label)
+    if kernel is not None:
+        from irsppl.inner.cpu.rng import streams
+
+        words = _key_words(key)
+
+        def play(rewards: np.ndarray, start: int) -> np.ndarray:
+            return kernel(rewards, streams(words, number, start, len(rewards)))
+
+        return play
+    stream = jax.random.fold_in(jax.random.fold_in(key, 1), number)
+
+    def play_traced(rewards: np.ndarray, start: int) -> np.ndarray:
+        numbers = jnp.arange(start, start + len(rewards), dtype=jnp.uint32)
+        keys = jax.vmap(lambda s: jax.random.fold_in(stream, s))(numbers)
+        return np.asarray(_play(policy, bandit, jnp.asarray(rewards), keys))
+
+    return play_traced
+
+
+# ------------------------------------------------------------------ simulate
+
+
+def name_policies(policies: Any) -> dict[str, Policy]:
+    """{label: policy} from a name, a policy, a list of them, or such a mapping."""
+    if isinstance(policies, Mapping):
+        items = [(str(label), policy) for label, policy in policies.items()]
+    else:
+        single = isinstance(policies, (str, Policy)) or not isinstance(policies, Iterable)
+        items = []
+        for policy in [policies] if single else policies:
+            found = find_policy(policy)
+            if isinstance(policy, str):
+                label = policy
+            else:
+                inner = getattr(found, "function", None)
+                label = getattr(inner, "__name__", None) or _describe(found)
+            items.append((label, policy))
+    if not items:
+        raise ValueError("policies must name at least one policy")
+    labels = [label for label, _ in items]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise ValueError(f"policies has the label {twice[0]!r} twice: give {{label: policy}}")
+    return {label: find_policy(policy) for label, policy in items}
+
+
+def _describe(policy: Policy) -> str:
+    penalty = getattr(policy, "penalty", None)
+    if penalty is not None:
+        return penalty.name
+    fields = {
+        name: value for name, value in vars(policy).items() if isinstance(value, (bool, int, str))
+    }
+    told = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return f"{policy.name}({told})" if told else policy.name
+
+
+def simulate(
+    bandit: Bandit,
+    policies: Any,
+    key: Any = 0,
+    num_replications: int = 20_000,
+    means: Any = None,
+    *,
+    per_period: bool = False,
+    progress: bool | None = None,
+    workers: int | None = None,
+) -> Any:
+    """Play every policy on the same random futures.
+
+    policies: a list of names, policies or functions, or `{label: policy}`. means `[K]`: play under
+    this fixed truth instead of one drawn from the belief. per_period: also the mean regret of each
+    period. progress: a progress bar (default: on a terminal). workers: threads (default: cores).
+
+    Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
+    replication, arm). Memory for futures is bounded: they are drawn and dropped chunk by chunk.
+    """
+    from irsppl.results import simulation_dataset
+
+    bandit.check_open()
+    named = name_policies(policies)
+    key = as_key(key)
+    num_replications = as_count("num_replications", num_replications)
+    if bandit.pending:
+        raise ValueError(
+            f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending: "
+            "let them arrive first"
+        )
+    if means is not None:
+        means = as_floats("means", means)
+        if means.shape != (bandit.num_arms,):
+            raise ValueError(f"means must have {bandit.num_arms} entries, got {means.shape[0]}")
+        require_finite("means", means)
+        bandit.belief.sample_rewards_at(jax.random.key(0), means, 1)  # refuses before any work
+    for policy in named.values():
+        policy.check(bandit)
+    remaining = int(bandit.remaining)
+    bandit = bandit._shrunk(remaining)
+    players = [_player(policy, bandit, key, label) for label, policy in named.items()]
+    benchmark = find_penalty("ts")
+
+    def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
+        outcomes = draw_outcomes(bandit, key, start, size, means)
+        best = benchmark.values(bandit, outcomes)[: stop - start]
+        truth = np.asarray(outcomes.means, np.float64)[: stop - start]
+        rewards = np.asarray(outcomes.rewards)
+        rows = [
+            _account(player(rewards, start)[: stop - start], truth, rewards, best, per_period)
+            for player in players
+        ]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    title = ", ".join(named)
+    parts = run_chunks(work, chunks(bandit, num_replications), _show(progress), title[:40], workers)
+    return simulation_dataset(bandit, list(named), parts, means)
+
+
+def _show(progress: bool | None) -> bool:
+    if progress is None:
+        import sys
+
+        return sys.stderr.isatty()
+    return progress
+
+
+def _account(
+    actions: np.ndarray, means: np.ndarray, rewards: np.ndarray, best: np.ndarray, per_period: bool
+) -> dict[str, np.ndarray]:
+    """What a chunk of paths earned: value, reward, regret [S], pulls [S, K], period sums [2, T]."""
+    num_arms = means.shape[1]
+    if actions.size and (actions.min() < 0 or actions.max() >= num_arms):
+        raise ValueError(f"a policy pulled an arm outside 0..{num_arms - 1}")
+    pulls = np.stack([(actions == arm).sum(axis=1) for arm in range(num_arms)], axis=1)
+    value = (pulls * means).sum(axis=1)
+    earned = np.concatenate(
+        [np.zeros((*pulls.shape, 1)), np.cumsum(rewards[: len(pulls)], axis=2, dtype=np.float64)],
+        axis=2,
+    )
+    reward = np.take_along_axis(earned, pulls[:, :, None], axis=2)[:, :, 0].sum(axis=1)
+    row = {"value": value, "reward": reward, "regret": best - value, "pulls": pulls}
+    if per_period:
+        lost = means.max(axis=1)[:, None] - np.take_along_axis(means, actions.astype(int), axis=1)
+        row["period"] = np.stack([lost.sum(axis=0), (lost**2).sum(axis=0)])
+    return row
