@@ -1,0 +1,43 @@
+"""Penalties, one file each. To add one: a file, and a line in `PENALTIES`."""
+
+from typing import Any
+
+from irsppl._checks import one_of
+from irsppl.penalties._base import Inner, Penalty, after_pending, future_means
+from irsppl.penalties.ff import FF
+from irsppl.penalties.fh import FH
+from irsppl.penalties.ideal import Ideal
+from irsppl.penalties.ts import TS
+from irsppl.penalties.v_emax import VEMax
+from irsppl.penalties.v_zero import VZero
+from irsppl.penalties.zero import Zero
+
+PENALTIES: dict[str, Penalty] = {
+    penalty.name: penalty for penalty in (Zero(), TS(), FH(), FF(), VZero(), VEMax(), Ideal())
+}
+
+
+def find_penalty(penalty: Any) -> Penalty:
+    """A penalty from its name or itself."""
+    if isinstance(penalty, Penalty):
+        return penalty
+    if not isinstance(penalty, str):
+        raise ValueError(f"penalty must be a name or a Penalty, got {penalty!r}")
+    return PENALTIES[one_of("penalty", penalty, PENALTIES)]
+
+
+__all__ = [
+    "FF",
+    "FH",
+    "PENALTIES",
+    "TS",
+    "Ideal",
+    "Inner",
+    "Penalty",
+    "VEMax",
+    "VZero",
+    "Zero",
+    "after_pending",
+    "find_penalty",
+    "future_means",
+]

@@ -1,0 +1,136 @@
+"""The contract of a penalty, documented once.
+
+A penalty says what a clairvoyant is paid for each pull of a known future, and solves the resulting
+deterministic problem. It is dual feasible when a decision maker who does not look ahead is charged
+nothing on average; the mean inner value is then an upper bound on what any policy can earn.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from irsppl.bandit import Bandit
+from irsppl.inner.laws import expected_max
+from irsppl.outcomes import Outcome
+
+
+class Inner(eqx.Module):
+    """Solution of an inner problem.
+
+    value: total payoff; action: first arm to pull (-1 = stop); pulls [K]; sequence [T]: the arms in
+    order, where order matters (None elsewhere), -1 after the last period.
+    """
+
+    value: Float[ArrayLike, ""]
+    action: Int[ArrayLike, ""]
+    pulls: Int[ArrayLike, " K"]
+    sequence: Int[ArrayLike, " T"] | None = None
+
+
+class Penalty(eqx.Module):
+    """Variants implement `inner` for one future; the rest has defaults that they may sharpen."""
+
+    name: ClassVar[str]
+    # No policy plays the first action (it would not be a sensible policy).
+    bound_only: ClassVar[bool] = False
+    # Work grows with the size of the arrays, so long runs are cut into segments of falling size.
+    grows: ClassVar[bool] = True
+    # Its value hardly varies, or nothing correlates with it: no control variates.
+    plain: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+        """Solve the inner problem of one future; traceable, the remaining horizon is data."""
+
+    def check(self, bandit: Bandit) -> None:
+        """Raise `ValueError`, with the reason, where this penalty cannot serve the bandit."""
+
+    def decide(self, key: Array, bandit: Bandit) -> Array:
+        """Sample a future and play the first action of its solution."""
+        return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
+
+    def exact(self, bandit: Bandit) -> float | None:
+        """The bound without sampling, in float64, where an integral or a sum will do."""
+        return None
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
+        """Inner values of a batch of futures (`outcomes` has a leading axis S), on the host."""
+        return np.asarray(_inner_values(self, bandit, outcomes), np.float64)
+
+
+@eqx.filter_jit
+def _inner_values(penalty: Penalty, bandit: Bandit, outcomes: Outcome) -> Array:
+    return jax.vmap(lambda outcome: jnp.asarray(penalty.inner(bandit, outcome).value))(outcomes)
+
+
+# ---- shared by several penalties
+
+
+def future_means(bandit: Bandit, outcome: Outcome) -> Float[Array, "K N+1"]:
+    """`[a, n]`: posterior mean of arm a when its pending rewards and n more of it are known."""
+    return after_pending(bandit, (outcome.belief or bandit.belief).path_means(outcome.rewards))
+
+
+def after_pending(bandit: Bandit, path: Float[Array, "K N"]) -> Float[Array, "K N"]:
+    """A table along each arm's rewards, started behind the pending ones (which come first)."""
+    pending = bandit.pending_counts
+    if pending is None:
+        return path
+    return _start_rows(path, pending)
+
+
+def _start_rows(path: Array, start: Array) -> Array:
+    size = path.shape[1]
+    index = jnp.minimum(jnp.arange(size)[None, :] + start[:, None], size - 1)
+    return jnp.take_along_axis(path, index, axis=1)
+
+
+def one_arm(value_per_pull: Float[Array, " K"], bandit: Bandit) -> Inner:
+    """The inner problem whose solution is to play the best arm throughout."""
+    arm = jnp.argmax(value_per_pull)
+    pulls = jnp.where(jnp.arange(bandit.num_arms) == arm, bandit.remaining, 0)
+    return Inner(bandit.remaining * value_per_pull[arm], arm, pulls)
+
+
+def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
+    """E[max_a mu_hat_a] once pending rewards and n more of every arm are known; None: no law."""
+    belief = bandit.belief
+    if not belief.is_independent:
+        return None
+    pending = bandit.pending_counts
+    if n is None or pending is None or not np.any(np.asarray(pending)):
+        laws = belief.law(n)
+        return None if laws is None else expected_max(laws)
+    laws = []
+    for arm, waiting in enumerate(np.asarray(pending)):
+        of_all = belief.law(n + int(waiting))
+        if of_all is None:
+            return None
+        laws.append(of_all[arm])
+    return expected_max(laws)
+
+
+def host_future_means(bandit: Bandit, outcomes: Outcome) -> np.ndarray | None:
+    """`future_means` of a batch, `[S, K, remaining + 1]` in float64 on the host.
+
+    Only for beliefs with natural state and nothing pending; None elsewhere.
+    """
+    natural = bandit.belief.natural_state()
+    if natural is None or bandit.pending:
+        return None
+    xi, nu = natural
+    remaining = int(bandit.remaining)
+    rewards = np.asarray(outcomes.rewards)[:, :, :remaining]
+    means = np.empty((*rewards.shape[:2], remaining + 1))
+    means[:, :, 0] = 0.0
+    np.cumsum(rewards, axis=2, dtype=np.float64, out=means[:, :, 1:])
+    means += xi[None, :, None]
+    means /= nu[None, :, None] + np.arange(remaining + 1)[None, None, :]
+    return means

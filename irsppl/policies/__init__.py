@@ -1,0 +1,52 @@
+"""Policies, one file each. To add one: a file, and a line in `POLICIES`."""
+
+from typing import Any
+
+from irsppl._checks import one_of
+from irsppl.penalties import PENALTIES, Penalty
+from irsppl.policies._base import Policy
+from irsppl.policies.function import FunctionPolicy
+from irsppl.policies.greedy import Greedy
+from irsppl.policies.index import Index
+from irsppl.policies.irs import IRS
+from irsppl.policies.opt import Opt
+from irsppl.policies.random import Random
+
+POLICIES: dict[str, Policy] = {
+    **{name: IRS(penalty) for name, penalty in PENALTIES.items() if not penalty.bound_only},
+    "random": Random(),
+    "greedy": Greedy(),
+    "irs.index": Index(),
+    "irs.index*": Index(star=True),
+    "opt": Opt(),
+}
+
+
+def find_policy(policy: Any) -> Policy:
+    """A policy from its name, itself, a penalty, or a function `policy(key, bandit) -> arm`."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, Penalty):
+        if policy.bound_only:
+            raise ValueError(f"penalty {policy.name!r} gives a bound only, not a policy")
+        return IRS(policy)
+    if isinstance(policy, str):
+        return POLICIES[one_of("policy", policy, POLICIES)]
+    if callable(policy):
+        return FunctionPolicy(policy)
+    raise ValueError(
+        f"policy must be a name, a Policy, or a function policy(key, bandit) -> arm, got {policy!r}"
+    )
+
+
+__all__ = [
+    "IRS",
+    "POLICIES",
+    "FunctionPolicy",
+    "Greedy",
+    "Index",
+    "Opt",
+    "Policy",
+    "Random",
+    "find_policy",
+]

@@ -1,0 +1,48 @@
+"""The contract of a policy, documented once."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import ClassVar
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Int
+
+from irsppl.bandit import Bandit
+
+# (true rewards [S, K, T], one seed per replication [S]) -> arms played [S, T]
+PathKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# one seed per decision [S] -> arms [S], all from the same state
+DecisionKernel = Callable[[np.ndarray], np.ndarray]
+
+
+class Policy(eqx.Module):
+    """`policy(key, bandit) -> arm`, from any state of play, without looking ahead."""
+
+    name: ClassVar[str]
+    # Same state, same arm: its action probabilities are exact.
+    deterministic: ClassVar[bool] = False
+    # False: decides on the host from concrete bandits only, and must offer `paths`.
+    traceable: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def __call__(self, key: Array, bandit: Bandit) -> Int[Array, ""]:
+        """The arm to pull now."""
+
+    def check(self, bandit: Bandit) -> None:
+        """Raise `ValueError`, with the reason, where this policy cannot serve the bandit."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether a decision costs more when arrays are sized for a longer horizon."""
+        return False
+
+    def paths(self, bandit: Bandit) -> PathKernel | None:
+        """A compiled CPU kernel that plays whole paths from this bandit's state, or None."""
+        return None
+
+    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
+        """A compiled CPU kernel that decides many times from this bandit's state, or None."""
+        return None

@@ -1,0 +1,97 @@
+"""IRS.Index and IRS.Index*: a sampled approximation of the finite-horizon Gittins index."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irsppl._checks import as_count
+from irsppl.bandit import Bandit
+from irsppl.inner.single_arm import benefit, largest_worth
+from irsppl.penalties import after_pending
+from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+
+
+class Index(Policy):
+    """Each arm's index is the known option that makes it barely worth trying in sampled futures.
+
+    num_futures: futures per decision; the index is the root of their mean phi (1: the paper's).
+    lookahead: plan for at most that many periods (an anytime policy for very long horizons).
+    star: the paper's heuristic variant IRS.Index*, which is not myopic in the last period.
+    """
+
+    name: ClassVar[str] = "irs.index"
+    num_futures: int = eqx.field(static=True)
+    lookahead: int | None = eqx.field(static=True)
+    star: bool = eqx.field(static=True)
+
+    def __init__(self, num_futures: int = 1, lookahead: int | None = None, star: bool = False):
+        self.num_futures = as_count("num_futures", num_futures)
+        self.lookahead = None if lookahead is None else as_count("lookahead", lookahead)
+        if not isinstance(star, bool):
+            raise ValueError(f"star must be True or False, got {star!r}")
+        self.star = star
+
+    @property
+    def grows(self) -> bool:
+        return True
+
+    def __call__(self, key: Array, bandit: Bandit) -> Array:
+        return jnp.argmax(self.indices(key, bandit))
+
+    def indices(self, key: Array, bandit: Bandit) -> Float[Array, " K"]:
+        """The sampled index of each arm."""
+        keys = jax.random.split(key, self.num_futures)
+        outcomes = jax.vmap(bandit.sample_outcome)(keys)
+        return self.indices_given(bandit, outcomes)
+
+    def indices_given(self, bandit: Bandit, outcomes: Any) -> Float[Array, " K"]:
+        """The index of each arm for given futures (`outcomes` has a leading axis)."""
+        belief = bandit.belief
+        horizon = bandit.remaining
+        size = bandit.horizon
+        if self.lookahead is not None:
+            horizon = jnp.minimum(horizon, self.lookahead)
+            if bandit.pending_counts is None:
+                size = min(size, self.lookahead)  # nothing pending: later rewards are not needed
+        rewards = outcomes.rewards[:, :, :size]
+
+        def means_of(rewards: Array, inside: Any) -> Array:
+            return after_pending(bandit, (inside or belief).path_means(rewards))
+
+        means = jax.vmap(means_of)(rewards, outcomes.belief)
+
+        def phi(lam: Array) -> Array:
+            def one(rewards: Array, means: Array, inside: Any) -> Array:
+                gamma = after_pending(bandit, (inside or belief).path_expected_max(rewards, lam))
+                return benefit(means, gamma, lam, horizon, self.star)
+
+            return jnp.mean(jax.vmap(one)(rewards, means, outcomes.belief), axis=0)
+
+        low = belief.predictive_mean()  # phi >= 0 up to the predictive mean (not for the variant)
+        return largest_worth(phi, low, low + 4 * belief.mean_sd())
+
+    def paths(self, bandit: Bandit) -> PathKernel | None:
+        state = bandit.belief.kernel_state()
+        if state is None:
+            return None
+        from irsppl.inner.cpu.index import index_paths
+
+        return lambda rewards, seeds: index_paths(
+            *state, rewards, seeds, self.num_futures, self.lookahead or 0, self.star
+        )
+
+    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
+        state = bandit.belief.kernel_state()
+        if state is None:
+            return None
+        from irsppl.inner.cpu.index import index_decide
+
+        remaining = int(bandit.remaining)
+        return lambda seeds: index_decide(
+            *state, remaining, seeds, self.num_futures, self.lookahead or 0, self.star
+        )

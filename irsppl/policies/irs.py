@@ -1,0 +1,60 @@
+"""The IRS policy: sample a future, solve its penalised inner problem, play its first action."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jaxtyping import Array
+
+from irsppl.bandit import Bandit
+from irsppl.penalties import Penalty
+from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+
+# Penalties whose whole paths the CPU kernel plays.
+_KERNEL_RULES = ("ts", "irs.fh", "irs.v-zero")
+
+
+class IRS(Policy):
+    """One class for every penalty (paper, Algorithm IRS); with `ts` it is Thompson sampling."""
+
+    name: ClassVar[str] = "irs"
+    penalty: Penalty
+
+    def __call__(self, key: Array, bandit: Bandit) -> Array:
+        return self.penalty.decide(key, bandit)
+
+    def check(self, bandit: Bandit) -> None:
+        self.penalty.check(bandit)
+
+    @property
+    def grows(self) -> bool:
+        return self.penalty.grows
+
+    def paths(self, bandit: Bandit) -> PathKernel | None:
+        state = bandit.belief.kernel_state()
+        if state is None:
+            return None
+        if self.penalty.name in _KERNEL_RULES:
+            from irsppl.inner.cpu.paths import simulate_paths
+
+            return lambda rewards, seeds: simulate_paths(self.penalty.name, *state, rewards, seeds)
+        if self.penalty.name == "irs.v-emax" and bandit.num_arms == 2 and state[0] <= 1:
+            from irsppl.inner.cpu.lattice import emax_paths_2
+
+            return lambda rewards, seeds: emax_paths_2(*state, rewards, seeds)
+        return None
+
+    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
+        state = bandit.belief.kernel_state()
+        if state is None:
+            return None
+        remaining = int(bandit.remaining)
+        if self.penalty.name in _KERNEL_RULES:
+            from irsppl.inner.cpu.paths import decide
+
+            return lambda seeds: decide(self.penalty.name, *state, remaining, seeds)
+        if self.penalty.name == "irs.v-emax" and bandit.num_arms == 2 and state[0] <= 1:
+            from irsppl.inner.cpu.lattice import emax_decide_2
+
+            return lambda seeds: emax_decide_2(*state, remaining, seeds)
+        return None

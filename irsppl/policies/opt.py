@@ -1,0 +1,35 @@
+"""OPT: the Bayes-optimal policy, by the Bellman recursion, where the set of beliefs is finite."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from irsppl._checks import is_concrete
+from irsppl.bandit import Bandit
+from irsppl.inner.bellman import paths as optimal_paths
+from irsppl.penalties.ideal import optimal_table, reward_categories
+from irsppl.policies._base import PathKernel, Policy
+
+
+class Opt(Policy):
+    """Maximises the expected total reward; Bernoulli and categorical rewards only."""
+
+    name: ClassVar[str] = "opt"
+    deterministic: ClassVar[bool] = True
+    traceable: ClassVar[bool] = False
+
+    def check(self, bandit: Bandit) -> None:
+        optimal_table(bandit, from_root=False)
+
+    def __call__(self, key: Array, bandit: Bandit) -> Array:
+        if not is_concrete(bandit):
+            raise ValueError("opt decides on the host: it cannot be traced by JAX")
+        table, counts = optimal_table(bandit, from_root=False)
+        return jnp.asarray(table.actions(counts), jnp.int32)
+
+    def paths(self, bandit: Bandit) -> PathKernel:
+        table, _ = optimal_table(bandit)
+        return lambda rewards, seeds: optimal_paths(table, reward_categories(bandit, rewards))
