@@ -20,7 +20,7 @@ from irsppl.penalties import Inner, Penalty, find_penalty
 from irsppl.simulate import _show, chunks, draw_outcomes, name_policies, run_chunks, simulate
 
 # Path values with known means that steady the sampled bounds, most useful first.
-_CONTROLS = ("irs.ff", "irs.fh", "ts")
+CONTROLS = ("irs.ff", "irs.fh", "ts")
 _PILOT = 1000
 
 
@@ -156,7 +156,7 @@ def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
     """Control variates with their exact means."""
     if all(p.plain for p in sampled):
         return {}
-    means = {name: find_penalty(name).exact(bandit) for name in _CONTROLS}
+    means = {name: find_penalty(name).exact(bandit) for name in CONTROLS}
     return {name: value for name, value in means.items() if value is not None}
 
 
@@ -176,17 +176,19 @@ class _Sampler:
         self.benchmark, self.progress, self.workers = benchmark, progress, workers
 
     def __call__(self, key: Any, count: int, exact: dict[str, float]) -> dict[str, Bound]:
-        needed = {p.name: p for p in self.sampled} | {c: find_penalty(c) for c in self.controls}
+        needed = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
-            needed["ts"] = find_penalty("ts")
-
-        def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
-            outcomes = draw_outcomes(self.bandit, key, start, size)
-            return {n: p.values(self.bandit, outcomes)[: stop - start] for n, p in needed.items()}
-
+            needed.append(find_penalty("ts"))
         title = ", ".join(p.name for p in self.sampled) or "ts"
-        parts = run_chunks(work, chunks(self.bandit, count), self.progress, title, self.workers)
-        values = {name: np.concatenate([part[name] for part in parts]) for name in needed}
+        values = inner_values(
+            self.bandit,
+            needed,
+            key,
+            count,
+            progress=self.progress,
+            title=title,
+            workers=self.workers,
+        )
         estimates = {}
         for name in [*exact, *(p.name for p in self.sampled)]:
             raw = values.get(name) if name not in exact else None
@@ -207,15 +209,42 @@ class _Sampler:
             return exact, 0.0, None
         plain = next((p.plain for p in self.sampled if p.name == name), True)
         columns = [] if plain else [values[c] - mean for c, mean in self.controls.items()]
-        # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
-        if columns and len(raw) >= 20 * len(columns):
-            design = np.stack([np.ones(len(raw)), *columns], axis=1)
-            fitted, *_ = np.linalg.lstsq(design, raw, rcond=None)
-            residual = raw - design @ fitted
-            spread = residual.std(ddof=design.shape[1]) / math.sqrt(len(raw))
-            return float(fitted[0]), float(spread), None
-        mean, error = _mean_error(raw)
+        mean, error = steadied_mean(raw, columns)
         return mean, error, None
+
+
+def inner_values(
+    bandit: Bandit,
+    penalties: Iterable[Penalty],
+    key: Any,
+    count: int,
+    *,
+    start: int = 0,
+    progress: bool = False,
+    title: str = "",
+    workers: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
+    needed = {penalty.name: penalty for penalty in penalties}
+
+    def work(begin: int, end: int, size: int) -> dict[str, np.ndarray]:
+        outcomes = draw_outcomes(bandit, key, start + begin, size)
+        return {n: p.values(bandit, outcomes)[: end - begin] for n, p in needed.items()}
+
+    parts = run_chunks(work, chunks(bandit, count), progress, title, workers)
+    return {name: np.concatenate([part[name] for part in parts]) for name in needed}
+
+
+def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
+    """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
+    # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
+    if not columns or len(raw) < 20 * len(columns):
+        return _mean_error(raw)
+    design = np.stack([np.ones(len(raw)), *columns], axis=1)
+    fitted, *_ = np.linalg.lstsq(design, raw, rcond=None)
+    residual = raw - design @ fitted
+    spread = residual.std(ddof=design.shape[1]) / math.sqrt(len(raw))
+    return float(fitted[0]), float(spread)
 
 
 def _mean_error(samples: np.ndarray) -> tuple[float, float]:

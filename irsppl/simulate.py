@@ -264,6 +264,8 @@ def simulate(
     means: Any = None,
     *,
     per_period: bool = False,
+    start: int = 0,
+    outcomes: Outcome | None = None,
     progress: bool | None = None,
     workers: int | None = None,
 ) -> Any:
@@ -271,7 +273,10 @@ def simulate(
 
     policies: a list of names, policies or functions, or `{label: policy}`. means `[K]`: play under
     this fixed truth instead of one drawn from the belief. per_period: also the mean regret of each
-    period. progress: a progress bar (default: on a terminal). workers: threads (default: cores).
+    period. start: number of the first replication, so that a long run can be cut into blocks.
+    outcomes: play on these futures (fields with a leading axis over replications) instead of
+    drawing any. progress: a progress bar (default: on a terminal). workers: threads (default:
+    cores).
 
     Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
     replication, arm). Memory for futures is bounded: they are drawn and dropped chunk by chunk.
@@ -281,7 +286,10 @@ def simulate(
     bandit.check_open()
     named = name_policies(policies)
     key = as_key(key)
+    if outcomes is not None:
+        num_replications = _check_outcomes(bandit, outcomes, means)
     num_replications = as_count("num_replications", num_replications)
+    first = as_count("start", start, minimum=0)
     if bandit.pending:
         raise ValueError(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending: "
@@ -301,12 +309,17 @@ def simulate(
     benchmark = find_penalty("ts")
 
     def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
-        outcomes = draw_outcomes(bandit, key, start, size, means)
-        best = benchmark.values(bandit, outcomes)[: stop - start]
-        truth = np.asarray(outcomes.means, np.float64)[: stop - start]
-        rewards = np.asarray(outcomes.rewards)
+        if outcomes is None:
+            futures = draw_outcomes(bandit, key, first + start, size, means)
+        else:
+            futures = jax.tree.map(lambda field: field[start:stop], outcomes)
+        best = benchmark.values(bandit, futures)[: stop - start]
+        truth = np.asarray(futures.means, np.float64)[: stop - start]
+        rewards = np.asarray(futures.rewards)
         rows = [
-            _account(player(rewards, start)[: stop - start], truth, rewards, best, per_period)
+            _account(
+                player(rewards, first + start)[: stop - start], truth, rewards, best, per_period
+            )
             for player in players
         ]
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
@@ -314,6 +327,20 @@ def simulate(
     title = ", ".join(named)
     parts = run_chunks(work, chunks(bandit, num_replications), _show(progress), title[:40], workers)
     return simulation_dataset(bandit, list(named), parts, means)
+
+
+def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
+    """How many futures were given; raises if they do not fit the bandit."""
+    shape = np.shape(outcomes.rewards)
+    wanted = (bandit.num_arms, int(bandit.remaining))
+    if len(shape) != 3 or shape[1:] != wanted or np.shape(outcomes.means) != shape[:2]:
+        raise ValueError(
+            f"outcomes must hold means [S, {wanted[0]}] and rewards [S, {wanted[0]}, {wanted[1]}], "
+            f"got {np.shape(outcomes.means)} and {shape}"
+        )
+    if means is not None:
+        raise ValueError("means and outcomes cannot both be given: outcomes have means already")
+    return shape[0]
 
 
 def _show(progress: bool | None) -> bool:

@@ -15,7 +15,7 @@ from irsppl.beliefs._conjugate import Conjugate, per_arm_keys
 # The mean of a Dirichlet arm has no elementary law. With G_c ~ Gamma(alpha_c) the sign of
 # sum_c (v_c - x) G_c is that of mu - x, and its characteristic function is a product, so both the
 # CDF and E[(mu - x)+] are one-dimensional integrals; trapezoid nodes in log t resolve them.
-_LOG_T = np.linspace(-16.0, 9.0, 768)
+_LOG_T = np.linspace(-10.0, 7.0, 256)
 
 
 class DirichletCategorical(Conjugate):
@@ -131,7 +131,10 @@ class DirichletCategorical(Conjugate):
         low, high = self._mean_range()
         inside = jnp.clip(x, low, high)
         _, step, modulus, angle, _ = self._transform(inside)
-        above = 0.5 + step / jnp.pi * (jnp.sin(angle) * modulus).sum(-1)
+        inner = _trapezoid(jnp.sin(angle) * modulus, step)
+        # Ends of the integral: sin(angle) ~ t below the first node; |phi| ~ t^-nu above the last.
+        ends = angle[..., 0] + jnp.sin(angle[..., -1]) * modulus[..., -1] / self.nu
+        above = 0.5 + (inner + ends) / jnp.pi
         cdf = jnp.clip(1 - above, 0, 1)
         return jnp.where(x <= low, 0.0, jnp.where(x >= high, 1.0, cdf)).astype(x.dtype)
 
@@ -140,9 +143,11 @@ class DirichletCategorical(Conjugate):
         inside = jnp.clip(lam, low, high)
         t, step, modulus, angle, mean_q = self._transform(inside)
         # E|Q| = 2/pi integral (1 - Re phi) / t^2 dt, and E[Q+] = E[S] E[(mu - lam)+] (Lukacs).
-        absolute = 2 / jnp.pi * step * ((1 - modulus * jnp.cos(angle)) / t).sum(-1)
-        # Beyond the last node Re phi is negligible or constant: integral of 1 / t^2.
-        absolute = absolute + 2 / jnp.pi / t[..., -1]
+        inner = _trapezoid((1 - modulus * jnp.cos(angle)) / t, step)
+        # Above the last node the 1 remains, and Re phi ~ t^-nu; below the first 1 - Re phi ~ t^2.
+        tail = modulus[..., -1] * jnp.cos(angle[..., -1]) / (self.nu + 1)
+        head = (1 - modulus[..., 0] * jnp.cos(angle[..., 0])) / t[..., 0]
+        absolute = 2 / jnp.pi * (inner + (1 - tail) / t[..., -1] + head)
         excess = 0.5 * (mean_q + absolute) / self.nu
         mean = self.xi / self.nu
         value = jnp.maximum(inside + excess, jnp.maximum(mean, inside))
@@ -159,3 +164,7 @@ class DirichletCategorical(Conjugate):
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         alpha = host64(self.alpha)
         return alpha @ host64(self.values), alpha.sum(-1)
+
+
+def _trapezoid(values: Array, step: Array) -> Array:
+    return step * (values.sum(-1) - (values[..., 0] + values[..., -1]) / 2)

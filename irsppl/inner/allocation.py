@@ -41,7 +41,7 @@ def allocate(
         m = jnp.arange(size)
         rest = before[arm][jnp.clip(left - m, 0, size - 1)]
         gain = jnp.where(m <= left, rest + payoffs[arm], -jnp.inf)
-        count = jnp.argmax(gain)
+        count = jnp.argmax(gain).astype(left.dtype)
         return left - count, count
 
     _, counts = jax.lax.scan(take, jnp.asarray(total), jnp.arange(num_arms)[::-1])

@@ -1,0 +1,54 @@
+"""Strict session: a silent broadcast between ranks raises; keys may not be used twice."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+import irsppl
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+FAMILIES = {
+    "beta-bernoulli": lambda: irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5]),
+    "normal-normal": lambda: irsppl.NormalNormal([0.0, 0.5, 1.0], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]),
+    "gamma-poisson": lambda: irsppl.GammaPoisson([2.0, 3.0, 4.5], [1.0, 2.0, 2.0]),
+    "gamma-exponential": lambda: irsppl.GammaExponential([3.0, 4.0, 3.5], [2.0, 2.0, 3.0]),
+    "normal-inverse-gamma": lambda: irsppl.NormalInverseGamma(
+        [0.0, 1.0, 0.5], [1.0, 2.0, 0.5], [2.0, 3.0, 1.5], [1.0, 2.0, 1.0]
+    ),
+    "dirichlet-categorical": lambda: irsppl.DirichletCategorical(
+        [[1.0, 2.0, 1.0], [2.0, 1.0, 0.5], [1.0, 1.0, 3.0]], [0.0, 0.5, 2.0]
+    ),
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def belief(request):
+    return FAMILIES[request.param]()
+
+
+@pytest.fixture(scope="session")
+def paper():
+    """Figures of the paper, and exact ones for its worked example."""
+    path = pathlib.Path(__file__).parent / "data" / "paper.json"
+    return json.loads(path.read_text())
+
+
+@pytest.fixture
+def worked(paper):
+    """The paper's illustrative example: bandit, outcome, exact figures."""
+    example = paper["worked_example"]
+    alpha, beta = zip(*example["priors"], strict=True)
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli(alpha, beta), horizon=example["T"])
+    return bandit, irsppl.Outcome(**example["outcome"]), example
+
+
+def within(estimate, stderr, truth, truth_stderr=0.0, sigmas=4.0):
+    """4 combined standard errors: one false alarm in 16,000 per comparison if all is well."""
+    error = np.hypot(stderr, truth_stderr)
+    assert abs(estimate - truth) <= sigmas * error + 1e-9, (
+        f"{estimate:.6g} is {abs(estimate - truth) / error:.1f} standard errors from {truth:.6g}"
+    )

@@ -1,0 +1,88 @@
+"""The rooms of the house: imports point one way, plots know no JAX, importing is quick."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
+# From left to right; a module imports only from its own room or from rooms before it.
+ROOMS = [
+    "_checks",
+    "outcomes",
+    "inner",
+    "models",
+    "beliefs",
+    "bandit",
+    "penalties",
+    "policies",
+    "results",
+    "simulate",
+    "bounds",
+    "plots",
+    "studies",
+    "cli",
+    "__main__",
+]
+
+
+def room(module):
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports(path):
+    """(module, at top level) of every import of ours in a file."""
+    tree = ast.parse(path.read_text())
+    top = set(map(id, tree.body))
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            yield name, id(node) in top
+
+
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    own = room(".".join(["irsppl", *path.relative_to(PACKAGE).with_suffix("").parts]))
+    assert own in ROOMS, f"{own} is not a known room: add it to ROOMS where it belongs"
+    for name, top in imports(path):
+        if name.split(".")[0] != "irsppl" or not top:
+            continue
+        assert ROOMS.index(room(name)) <= ROOMS.index(own), f"{path.name} imports {name}"
+
+
+def test_inner_solvers_know_nothing_of_bandits():
+    for path in (PACKAGE / "inner").rglob("*.py"):
+        ours = {name for name, _ in imports(path) if name.startswith("irsppl")}
+        assert all(name.startswith("irsppl.inner") for name in ours), path
+
+
+def test_plots_never_import_jax():
+    names = {name for name, _ in imports(PACKAGE / "plots.py")}
+    assert not any(name.split(".")[0] in ("jax", "equinox") for name in names)
+
+
+def test_nothing_slow_at_import():
+    """Plotting, statistics and MCMC libraries are not loaded before they are needed."""
+    code = "import irsppl, sys; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(out.stdout.split())
+    assert not loaded & {"matplotlib", "scipy.stats", "arviz", "blackjax", "numpyro", "tqdm"}
+
+
+def test_importing_sets_no_global_flag():
+    code = (
+        "import jax; before = dict(jax.config.values)\n"
+        "import irsppl; after = dict(jax.config.values)\n"
+        "assert before == after, [k for k in after if before.get(k) != after[k]]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,202 @@
+"""Every conjugate family against slow quadrature (tests/oracles/laws.py) and its own invariants."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import irsppl
+from irsppl.beliefs._conjugate import Conjugate
+from irsppl.inner.laws import expected_max
+
+from .conftest import FAMILIES, within
+from .oracles import laws as oracle
+
+
+def oracle_arms(belief):
+    """The same arms as objects of the slow oracle."""
+    kind = getattr(oracle, type(belief).__name__)
+    if isinstance(belief, irsppl.DirichletCategorical):
+        values = np.asarray(belief.values, float)
+        return [kind(np.asarray(row, float), values) for row in belief.alpha]
+    names = {
+        "BetaBernoulli": ("alpha", "beta"),
+        "NormalNormal": ("mean", "sd", "noise_sd"),
+        "GammaPoisson": ("shape", "rate"),
+        "GammaExponential": ("shape", "rate"),
+        "NormalInverseGamma": ("mean", "precision", "shape", "rate"),
+    }[type(belief).__name__]
+    columns = [np.asarray(getattr(belief, name), float) for name in names]
+    return [kind(*row) for row in zip(*columns, strict=True)]
+
+
+def in_float64(name):
+    with jax.enable_x64(True):
+        belief = FAMILIES[name]()
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), belief)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_mean_cdf_and_expected_max_agree_with_quadrature(name):
+    with jax.enable_x64(True):
+        belief = in_float64(name)
+        arms = oracle_arms(belief)
+        mean, spread = belief.predictive_mean(), belief.mean_sd()
+        np.testing.assert_allclose(mean, [arm.mean() for arm in arms], rtol=1e-7, atol=1e-12)
+        for shift in (-2.0, -0.4, 0.0, 0.7, 2.5):
+            lam = float((mean + shift * spread)[1])
+            np.testing.assert_allclose(belief.cdf(lam), [a.cdf(lam) for a in arms], atol=2e-6)
+            np.testing.assert_allclose(
+                belief.expected_max(lam), [a.expected_max(lam) for a in arms], rtol=2e-6, atol=2e-6
+            )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_float32_agrees_with_float64(name):
+    single = FAMILIES[name]()
+    rewards = single.sample_outcome(3, 12).rewards
+    with jax.enable_x64(True):
+        double = in_float64(name)
+        wide = jnp.asarray(np.asarray(rewards), jnp.float64)
+        lam = double.predictive_mean()
+        expected = double.path_means(wide), double.path_expected_max(wide, lam), double.cdf(lam)
+    lam = jnp.asarray(np.asarray(lam), jnp.float32)
+    got = single.path_means(rewards), single.path_expected_max(rewards, lam), single.cdf(lam)
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == jnp.float32 and b.dtype == jnp.float64
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_path_agrees_with_one_update_at_a_time(belief):
+    rewards = belief.sample_outcome(1, 6).rewards
+    lam = belief.predictive_mean()
+    means, gains = belief.path_means(rewards), belief.path_expected_max(rewards, lam)
+    x = jnp.linspace(*belief._mean_range(), 5)[1:-1]
+    cdfs = belief.path_cdf(rewards, x)
+    played = belief
+    for n in range(7):
+        np.testing.assert_allclose(played.predictive_mean(), means[:, n], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(played.expected_max(lam), gains[:, n], rtol=1e-4, atol=1e-5)
+        for j, point in enumerate(x):
+            np.testing.assert_allclose(played.cdf(point), cdfs[:, n, j], atol=2e-4)
+        if n < 6:
+            for arm in range(belief.num_arms):
+                played = played.update(arm, rewards[arm, n])
+
+
+def test_update_takes_arrays_in_one_call(belief):
+    rewards = np.asarray(belief.sample_outcome(5, 4).rewards)
+    arms = np.array([0, 2, 0, 1, 2])
+    seen = np.array([rewards[0, 0], rewards[2, 0], rewards[0, 1], rewards[1, 0], rewards[2, 1]])
+    one = belief
+    for arm, reward in zip(arms, seen, strict=True):
+        one = one.update(arm, reward)
+    together = belief.update(arms, seen)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(together), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    with pytest.raises(ValueError, match="arm and reward"):
+        belief.update([0, 1], [seen[0]])
+
+
+def test_posterior_means_are_martingales_and_draws_have_their_laws(belief):
+    """Means of draws against exact means; 4 standard errors, 18 comparisons a family."""
+    draws = 20_000
+    keys = jax.random.split(jax.random.key(11), draws)
+    outcomes = jax.vmap(lambda k: belief.sample_outcome(k, 5))(keys)
+    paths = np.asarray(jax.vmap(belief.path_means)(outcomes.rewards), np.float64)
+    direct = np.asarray(
+        jax.vmap(lambda k: belief.sample_future_means(k, jnp.asarray(5)))(keys), np.float64
+    )
+    prior = np.asarray(belief.predictive_mean(), np.float64)
+    for arm in range(belief.num_arms):
+        for sample in (paths[:, arm, 1], paths[:, arm, 5], direct[:, arm]):
+            within(sample.mean(), sample.std() / np.sqrt(draws), prior[arm])
+        # The two ways to sample the posterior mean after five rewards have one law.
+        for level in (0.25, 0.5, 0.75):
+            cut = np.quantile(paths[:, arm, 5], level)
+            shares = [(s <= cut).mean() for s in (paths[:, arm, 5], direct[:, arm])]
+            within(shares[0], np.sqrt(0.5 / draws), shares[1])
+
+
+def test_draws_of_the_mean_follow_the_cdf(belief):
+    """Share of draws below each arm's mean against the CDF there; 4 binomial standard errors."""
+    draws = 20_000
+    means = jax.vmap(belief.sample_means)(jax.random.split(jax.random.key(12), draws))
+    at = belief.predictive_mean()
+    share = np.asarray((means <= at[None, :]).mean(axis=0))
+    for got, expected in zip(share, np.asarray(belief.cdf(at)), strict=True):
+        within(got, np.sqrt(expected * (1 - expected) / draws), expected)
+
+
+@pytest.mark.parametrize("name", [n for n in FAMILIES if n != "dirichlet-categorical"])
+def test_laws_of_posterior_means_are_exact(name):
+    belief = FAMILIES[name]()
+    arms = oracle_arms(belief)
+    assert expected_max(belief.law(None)) == pytest.approx(oracle.expected_max_mean(arms), rel=1e-7)
+    for n in (0, 1, 6):
+        expected = oracle.expected_max_predictive(arms, n)
+        assert expected_max(belief.law(n)) == pytest.approx(expected, rel=1e-7)
+
+
+def test_lattice_expected_max_starts_at_the_exact_value(belief):
+    rewards = belief.sample_outcome(2, 3).rewards
+    lattice = np.asarray(belief.lattice_expected_max(rewards))
+    assert lattice.shape == (4, 4, 4)
+    expected = oracle.expected_max_mean(oracle_arms(belief))
+    # The power tail of an exponential arm's mean is cut; the penalty stays feasible all the same.
+    assert lattice[0, 0, 0] == pytest.approx(expected, rel=3e-3)
+    last = belief.update(np.repeat([0, 1, 2], 3), np.asarray(rewards).ravel())
+    expected = oracle.expected_max_mean(oracle_arms(last))
+    assert lattice[3, 3, 3] == pytest.approx(expected, rel=3e-3)
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0], [-1.0, 3.0]])
+def test_two_category_arms_are_scaled_bernoulli_arms(values):
+    low, high = values
+    dirichlet = irsppl.DirichletCategorical([[2.0, 3.0], [1.0, 1.0]], values)
+    bernoulli = irsppl.BetaBernoulli([3.0, 1.0], [2.0, 1.0])
+    for x in (0.1, 0.5, 0.8):
+        point = low + (high - low) * x
+        np.testing.assert_allclose(dirichlet.cdf(point), bernoulli.cdf(x), atol=1e-4)
+        expected = low + (high - low) * bernoulli.expected_max(x)
+        np.testing.assert_allclose(dirichlet.expected_max(point), expected, atol=3e-4)
+
+
+def test_a_longer_horizon_extends_a_shorter_one(belief):
+    short, long = belief.sample_outcome(4, 5), belief.sample_outcome(4, 9)
+    np.testing.assert_array_equal(short.means, long.means)
+    np.testing.assert_array_equal(short.rewards, long.rewards[:, :5])
+
+
+def test_relabelling_arms_relabels_the_answers(belief):
+    order = jnp.array([2, 0, 1])
+    moved = jax.tree.map(
+        lambda leaf: leaf[order] if leaf.shape[0] == 3 and leaf is not _values(belief) else leaf,
+        belief,
+    )
+    rewards = belief.sample_outcome(8, 6).rewards
+    lam = belief.predictive_mean()
+    np.testing.assert_allclose(moved.path_means(rewards[order]), belief.path_means(rewards)[order])
+    np.testing.assert_allclose(
+        moved.path_expected_max(rewards[order], lam[order]),
+        belief.path_expected_max(rewards, lam)[order],
+        rtol=1e-6,
+    )
+
+
+def _values(belief):
+    return getattr(belief, "values", None)
+
+
+def test_to_arviz_has_labelled_draws(belief):
+    data = belief.to_arviz(key=1, num_draws=50)
+    assert data["posterior"]["mean_reward"].shape == (1, 50, 3)
+    assert data["posterior"]["mean_reward"].dims == ("chain", "draw", "arm")
+    assert data["posterior_predictive"]["reward"].shape == (1, 50, 3)
+
+
+def test_a_family_is_a_pytree_of_arrays(belief):
+    assert isinstance(belief, Conjugate)
+    leaves, tree = jax.tree.flatten(belief)
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+    assert jax.tree.structure(jax.tree.unflatten(tree, leaves)) == tree
