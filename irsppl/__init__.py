@@ -1,6 +1,9 @@
 """Finite-horizon Bayesian bandits: policies that know how much time is left, and bounds on what
 any policy could earn."""
 
+from importlib import import_module
+from typing import Any
+
 from irsppl.bandit import Bandit
 from irsppl.beliefs import (
     BetaBernoulli,
@@ -18,6 +21,19 @@ from irsppl.simulate import action_probabilities, choose, simulate
 
 __version__ = "0.1.0"
 
+# NumPyro takes a second to import: only those who write arms in it wait for it.
+_LAZY = ("from_numpyro", "from_numpyro_joint")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        module = import_module("irsppl.beliefs.from_numpyro")
+        return getattr(module, name)
+    if name == "plots":
+        return import_module("irsppl.plots")
+    raise AttributeError(f"module 'irsppl' has no attribute {name!r}")
+
+
 __all__ = [
     "Bandit",
     "BetaBernoulli",
@@ -32,6 +48,8 @@ __all__ = [
     "bound",
     "certify",
     "choose",
+    "from_numpyro",
+    "from_numpyro_joint",
     "simulate",
     "solve_inner",
     "summary",

@@ -36,7 +36,7 @@ class Bandit(eqx.Module):
             raise ValueError(
                 f"belief must be an irsppl belief such as BetaBernoulli(...), got {belief!r}"
             )
-        self.belief = belief
+        self.belief = belief.sized(as_count("horizon", horizon))
         self.horizon = as_count("horizon", horizon)
         self.labels = _check_labels(labels, belief.num_arms)
         self.remaining = jnp.asarray(self.horizon, jnp.int32)
@@ -65,7 +65,7 @@ class Bandit(eqx.Module):
         if np.shape(reward):
             raise ValueError(f"reward must be one number, got shape {np.shape(reward)}")
         self.belief.check_reward(arm, reward)
-        return _pull(self, jnp.asarray(arm), jnp.asarray(reward))
+        return _pull(self._in_play(), jnp.asarray(arm), jnp.asarray(reward))
 
     def arrive(self, pull: Any, reward: Any) -> Bandit:
         """The reward of pull number `pull` (from 0, over all arms) has arrived."""
@@ -76,7 +76,10 @@ class Bandit(eqx.Module):
                 told = ", ".join(map(str, self.pending)) or "none"
                 raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
             self.belief.check_reward(self.pulled[int(pull)], reward)
-        return _arrive(self, jnp.asarray(pull), jnp.asarray(reward))
+        return _arrive(self._in_play(), jnp.asarray(pull), jnp.asarray(reward))
+
+    def _in_play(self) -> Bandit:
+        return eqx.tree_at(lambda b: b.belief, self, self.belief.in_play())
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -103,6 +106,10 @@ class Bandit(eqx.Module):
     def sample_outcome(self, key: Any) -> Outcome:
         """A future of the current belief, with `horizon` rewards per arm (the shapes' size)."""
         return self.belief._sample(as_key(key) if isinstance(key, int) else key, self.horizon)
+
+    def sample_truth(self, key: Array) -> Outcome:
+        """A future for bounds and simulations: from the user's prior itself (see the belief)."""
+        return self.belief._sample_truth(key, self.horizon)
 
     def _shrunk(self, horizon: int) -> Bandit:
         """The same state in arrays sized for at most `horizon` periods left, without the record."""

@@ -16,7 +16,7 @@ import numpy as np
 from irsppl._checks import as_count, as_key
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome, prefix
-from irsppl.penalties import Inner, Penalty, find_penalty
+from irsppl.penalties import Inner, Penalty, find_penalty, set_controls
 from irsppl.simulate import _show, chunks, draw_outcomes, name_policies, run_chunks, simulate
 
 # Path values with known means that steady the sampled bounds, most useful first.
@@ -78,6 +78,8 @@ class Bound:
     regret_bound: float
     regret_stderr: float
     samples: np.ndarray | None = dataclasses.field(default=None, repr=False)
+    # Computed from particles that data have moved: no longer a bound for the user's prior itself.
+    approximate: bool = False
 
     @property
     def exact(self) -> bool:
@@ -85,6 +87,8 @@ class Bound:
 
     def __str__(self) -> str:
         told = "exact" if self.exact else f"s.e. {self.stderr:.2g}"
+        if self.approximate:
+            told += ", approximate"
         return f"{self.penalty}: {self.value:.6g} ({told})"
 
 
@@ -137,7 +141,7 @@ def bound(
     picked = next(iter(named))
     if sampled or benchmark is None:
         controls = _controls(bandit, sampled)
-        run = _Sampler(bandit, sampled, controls, benchmark, _show(progress), workers)
+        run = Sampler(bandit, sampled, controls, benchmark, _show(progress), workers)
         if several and len(named) > 1:
             # Picking the least of noisy estimates would bias it low: pick on other futures.
             pilot = run(jax.random.fold_in(key, 2), min(_PILOT, num_samples), exact)
@@ -147,6 +151,11 @@ def bound(
         for name, value in exact.items():
             estimates[name] = Bound(name, value, 0.0, benchmark - value, 0.0)
         picked = min(estimates, key=lambda name: estimates[name].value)
+    if bandit.belief.is_approximate:
+        estimates = {
+            name: dataclasses.replace(estimate, approximate=True)
+            for name, estimate in estimates.items()
+        }
     if not several:
         return estimates[next(iter(named))]
     return Bounds({name: estimates[name] for name in named}, picked)
@@ -160,7 +169,7 @@ def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
     return {name: value for name, value in means.items() if value is not None}
 
 
-class _Sampler:
+class Sampler:
     """Inner values over futures, turned into estimates."""
 
     def __init__(
@@ -176,41 +185,55 @@ class _Sampler:
         self.benchmark, self.progress, self.workers = benchmark, progress, workers
 
     def __call__(self, key: Any, count: int, exact: dict[str, float]) -> dict[str, Bound]:
+        return self.estimates(self.values(key, count), exact)
+
+    def values(self, key: Any, count: int, start: int = 0) -> dict[str, np.ndarray]:
+        """Inner values of the penalties, and of what steadies them; blocks can be joined."""
         needed = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
             needed.append(find_penalty("ts"))
+        within = set_controls(self.bandit)
+        needed += [*within, *(find_penalty(control.of) for control in within)]
         title = ", ".join(p.name for p in self.sampled) or "ts"
-        values = inner_values(
+        return inner_values(
             self.bandit,
             needed,
             key,
             count,
+            start=start,
             progress=self.progress,
             title=title,
             workers=self.workers,
         )
-        estimates = {}
-        for name in [*exact, *(p.name for p in self.sampled)]:
-            raw = values.get(name) if name not in exact else None
-            mean, error, _ = self._mean(name, raw, values, exact.get(name))
-            if self.benchmark is not None:
-                regret, regret_error = self.benchmark - mean, error
-            else:
-                raw_or_exact = raw if raw is not None else np.full(count, exact[name])
-                regret, regret_error = _mean_error(values["ts"] - raw_or_exact)
-            estimates[name] = Bound(name, mean, error, regret, regret_error, raw)
+
+    def estimates(self, values: dict[str, np.ndarray], exact: dict[str, float]) -> dict[str, Bound]:
+        """Bounds from inner values, and from those known exactly."""
+        within = set_controls(self.bandit)
+        # Control variates, each of mean zero.
+        columns = [values[name] - mean for name, mean in self.controls.items()]
+        columns += [values[control.of] - values[control.name] for control in within]
+        estimates = {
+            name: Bound(name, value, 0.0, *self._regret(None, value, 0.0, columns, values))
+            for name, value in exact.items()
+        }
+        for penalty in self.sampled:
+            raw = values[penalty.name]
+            mean, error = steadied_mean(raw, [] if penalty.plain else columns)
+            regret = self._regret(raw, mean, error, columns, values)
+            estimates[penalty.name] = Bound(penalty.name, mean, error, *regret, raw)
         return estimates
 
-    def _mean(
-        self, name: str, raw: np.ndarray | None, values: dict[str, np.ndarray], exact: float | None
-    ) -> tuple[float, float, None]:
-        if exact is not None or raw is None:
-            assert exact is not None
-            return exact, 0.0, None
-        plain = next((p.plain for p in self.sampled if p.name == name), True)
-        columns = [] if plain else [values[c] - mean for c, mean in self.controls.items()]
-        mean, error = steadied_mean(raw, columns)
-        return mean, error, None
+    def _regret(
+        self,
+        raw: np.ndarray | None,
+        mean: float,
+        error: float,
+        columns: list[np.ndarray],
+        values: dict[str, np.ndarray],
+    ) -> tuple[float, float]:
+        if self.benchmark is not None:
+            return self.benchmark - mean, error
+        return steadied_mean(values["ts"] - (mean if raw is None else raw), columns)
 
 
 def inner_values(

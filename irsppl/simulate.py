@@ -22,7 +22,7 @@ from irsppl.penalties import find_penalty
 from irsppl.policies import Policy, find_policy
 
 # Rewards of one chunk of replications take at most about this much memory.
-_CHUNK_BYTES = 32 * 2**20
+_CHUNK_BYTES = 64 * 2**20
 _LARGEST_CHUNK = 1024
 # In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
 _SEGMENTS = 4
@@ -91,7 +91,7 @@ def _draw(bandit: Bandit, key: Array, numbers: Int[Array, " S"], means: Array | 
     def one(number: Array) -> Outcome:
         own = jax.random.fold_in(key, number)
         if means is None:
-            return bandit.sample_outcome(own)
+            return bandit.sample_truth(own)
         return Outcome(means, bandit.belief.sample_rewards_at(own, means, bandit.horizon))
 
     return jax.vmap(one)(numbers)
@@ -108,7 +108,7 @@ def draw_outcomes(
 def chunks(bandit: Bandit, total: int) -> list[tuple[int, int, int]]:
     """(start, stop, size) of each chunk: `size` futures are drawn, the last ones may be surplus."""
     itemsize = bandit.belief.predictive_mean().dtype.itemsize
-    each = bandit.num_arms * bandit.horizon * itemsize
+    each = bandit.belief.footprint(bandit.horizon) * itemsize
     size = max(1, min(_LARGEST_CHUNK, _CHUNK_BYTES // each))
     size = min(size, max(1, -(-total // 2)))  # two chunks at least, for two cores
     return [(start, min(start + size, total), size) for start in range(0, total, size)]
@@ -160,7 +160,7 @@ def _play(
     """The arms that the policy pulls along given true rewards."""
 
     def one(rewards: Array, key: Array) -> Array:
-        state = bandit
+        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
         played: list[Array] = []
         for size, length in segments(bandit.horizon, policy.grows):
             state = state._shrunk(size)

@@ -46,6 +46,20 @@ def worked(paper):
     return bandit, irsppl.Outcome(**example["outcome"]), example
 
 
+@pytest.fixture
+def compilations():
+    """Counts XLA compilations through JAX's own monitoring events."""
+    events = []
+
+    def listen(event, duration, **kwargs):
+        if event == "/jax/core/compile/backend_compile_duration":
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
 def within(estimate, stderr, truth, truth_stderr=0.0, sigmas=4.0):
     """4 combined standard errors: one false alarm in 16,000 per comparison if all is well."""
     error = np.hypot(stderr, truth_stderr)

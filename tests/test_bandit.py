@@ -1,6 +1,5 @@
 """The bandit as it is played: states, late rewards, and how often a loop of decisions compiles."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -66,20 +65,6 @@ def test_repr_tells_where_play_stands():
     bandit = irsppl.Bandit(irsppl.GammaPoisson([1.0, 1.0], [1.0, 1.0]), 9)
     assert repr(bandit) == "Bandit(GammaPoisson with 2 arms, horizon=9)"
     assert "period=1, remaining=8, pending=[0]" in repr(bandit.pull(1))
-
-
-@pytest.fixture
-def compilations():
-    """Counts XLA compilations through JAX's own monitoring events."""
-    events = []
-
-    def listen(event, duration, **kwargs):
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield events
-    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 @pytest.mark.parametrize("policy", ["ts", "irs.fh", "irs.v-zero", "irs.index"])

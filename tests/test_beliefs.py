@@ -105,7 +105,7 @@ def test_posterior_means_are_martingales_and_draws_have_their_laws(belief):
     outcomes = jax.vmap(lambda k: belief.sample_outcome(k, 5))(keys)
     paths = np.asarray(jax.vmap(belief.path_means)(outcomes.rewards), np.float64)
     direct = np.asarray(
-        jax.vmap(lambda k: belief.sample_future_means(k, jnp.asarray(5)))(keys), np.float64
+        jax.vmap(lambda k: belief.sample_future_means(k, jnp.asarray(5), 5))(keys), np.float64
     )
     prior = np.asarray(belief.predictive_mean(), np.float64)
     for arm in range(belief.num_arms):

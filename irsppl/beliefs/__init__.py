@@ -1,6 +1,6 @@
 """Beliefs, one file per family or representation."""
 
-from irsppl.beliefs._base import Belief
+from irsppl.beliefs._base import Belief, Path
 from irsppl.beliefs.beta_bernoulli import BetaBernoulli
 from irsppl.beliefs.dirichlet_categorical import DirichletCategorical
 from irsppl.beliefs.gamma_exponential import GammaExponential
@@ -16,4 +16,5 @@ __all__ = [
     "GammaPoisson",
     "NormalInverseGamma",
     "NormalNormal",
+    "Path",
 ]

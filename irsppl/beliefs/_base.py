@@ -64,14 +64,46 @@ class Belief(eqx.Module):
     def lattice_expected_max(self, rewards: Float[Array, "K N"]) -> Float[Array, "..."]:
         """`[n_1, ..., n_K]`: E[max_a mu_a] given the first n_b rewards (0..N) of every arm b."""
 
+    def path(self, rewards: Float[Array, "K N"]) -> Path:
+        """What `path_means` and `path_expected_max` say of one future, for repeated questions."""
+        return Path(self, rewards)
+
+    def means_after(self, rewards: Float[Array, "K N"], counts: Array) -> Float[Array, " K"]:
+        """Posterior mean of every arm given the first `counts` (number or `[K]`) rewards of each."""
+        means = self.path_means(rewards)
+        counts = jnp.broadcast_to(jnp.asarray(counts), (self.num_arms,))
+        return jnp.take_along_axis(means, counts[:, None], axis=1)[:, 0]
+
+    def feedback_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
+        """`[a, n]`: posterior mean of arm a given the first n rewards of *every* arm."""
+        return self.path_means(rewards)
+
+    def separable_means(self, rewards: Float[Array, "K N"], total: Array) -> Float[Array, "K N"]:
+        """`[a, n]`: mean of arm a given n rewards of its own and total - n - 1 of every other arm."""
+        return self.path_means(rewards)[:, :-1]
+
+    def lattice_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K ..."]:
+        """`[a, n_1, ..., n_K]`: mean of arm a given the first n_b rewards of every arm b."""
+        means = self.path_means(rewards)
+        num_arms, size = means.shape
+        tables = []
+        for arm in range(num_arms):
+            shape = [1] * num_arms
+            shape[arm] = size
+            tables.append(jnp.broadcast_to(means[arm].reshape(shape), (size,) * num_arms))
+        return jnp.stack(tables)
+
     # ---- of the unknown means
     @abc.abstractmethod
     def sample_means(self, key: Array) -> Float[Array, " K"]:
         """One draw of the arms' mean rewards."""
 
     @abc.abstractmethod
-    def sample_future_means(self, key: Array, n: Array) -> Float[Array, " K"]:
-        """One draw of the posterior means after n more rewards of every arm; n may be traced."""
+    def sample_future_means(self, key: Array, n: Array, horizon: int) -> Float[Array, " K"]:
+        """One draw of the posterior means after n more rewards of every arm.
+
+        n may be traced, a number or one per arm `[K]`, and is at most `horizon`.
+        """
 
     @abc.abstractmethod
     def expected_max(self, lam: Any) -> Float[Array, " K"]:
@@ -86,6 +118,35 @@ class Belief(eqx.Module):
         """A scale for mu_a (its standard deviation where that is finite)."""
 
     # ---- optional abilities; the defaults say "not this belief"
+    def _sample_truth(self, key: Array, horizon: int) -> Outcome:
+        """A future for bounds and simulations, drawn from the prior that the user wrote.
+
+        Beliefs that approximate (particles) sample here from the model itself, together with the
+        set in which the bound's posterior means are then computed.
+        """
+        return self._sample(key, horizon)
+
+    def footprint(self, horizon: int) -> int:
+        """Numbers that one future takes while it is worked on; chunks of futures are sized by it."""
+        return self.num_arms * horizon
+
+    def in_play(self) -> Belief:
+        """The same belief, marked as one that data have reached (its structure may change once)."""
+        return self
+
+    def for_simulation(self) -> Belief:
+        """The same belief without upkeep that thousands of simulated paths could not afford."""
+        return self
+
+    def sized(self, horizon: int) -> Belief:
+        """The same belief with room for `horizon` rewards, where it keeps a record of them."""
+        return self
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether bounds computed from this state are approximate."""
+        return False
+
     def law(self, n: int | None) -> list[Law] | None:
         """Host float64 laws of the posterior mean of each arm after n rewards (None: of mu_a).
 
@@ -149,6 +210,19 @@ class Belief(eqx.Module):
         from irsppl.results import belief_to_arviz
 
         return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws))
+
+
+class Path(eqx.Module):
+    """One sampled future of every arm, ready to be asked."""
+
+    belief: Belief
+    rewards: Float[Array, "K N"]
+
+    def means(self) -> Float[Array, "K N+1"]:
+        return self.belief.path_means(self.rewards)
+
+    def expected_max(self, lam: Float[Array, " K"]) -> Float[Array, "K N+1"]:
+        return self.belief.path_expected_max(self.rewards, lam)
 
 
 # Jitted at module level: a loop of updates compiles once per belief type and shape.

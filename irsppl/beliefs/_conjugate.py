@@ -91,7 +91,7 @@ class Conjugate(Belief):
     def sample_means(self, key: Array) -> Array:
         return self._sample_parameters(key)[0]
 
-    def sample_future_means(self, key: Array, n: Array) -> Array:
+    def sample_future_means(self, key: Array, n: Array, horizon: int) -> Array:
         parameter_key, reward_key = jax.random.split(key)
         _, parameters = self._sample_parameters(parameter_key)
         n = jnp.asarray(n)

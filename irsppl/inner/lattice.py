@@ -12,14 +12,17 @@ from jaxtyping import Array, Float, Int
 MAX_CELLS = 20_000_000
 
 
-def check_size(name: str, num_arms: int, horizon: int) -> None:
+def check_size(
+    name: str, num_arms: int, horizon: int, instead: str = "'irs.v-zero' or 'irs.index'"
+) -> None:
+    """Refuse a lattice that cannot fit, with its size and what to use instead."""
     cells = (horizon + 1) ** num_arms
     if cells > MAX_CELLS:
         states = math.comb(horizon + num_arms, num_arms)
         raise ValueError(
             f"{name} plans over the lattice of pull counts: {num_arms} arms and horizon {horizon} "
             f"give {states:.3g} count vectors in a table of {cells:.3g} cells, more than the "
-            f"{MAX_CELLS:.0e} that fit; use 'irs.v-zero' or 'irs.index', or a shorter horizon"
+            f"{MAX_CELLS:.0e} that fit; use {instead}, or a shorter horizon"
         )
 
 

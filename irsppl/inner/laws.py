@@ -57,11 +57,34 @@ class Discrete(NamedTuple):
         return (self.points.tobytes(), self.probabilities.tobytes())
 
 
+class Smooth(NamedTuple):
+    """A continuous law known at rising, evenly weighted-out quadrature nodes."""
+
+    points: np.ndarray
+    probabilities: np.ndarray
+
+    def breaks(self) -> np.ndarray:
+        return self.points
+
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        """Half of a node's weight lies below it (the trapezoid rule, with its first correction)."""
+        weights = self.probabilities
+        padded = np.pad(weights, 1)
+        level = np.cumsum(weights) - weights / 2 - (padded[2:] - padded[:-2]) / 24
+        return np.interp(x, self.points, np.clip(level, 0, 1), left=0.0, right=1.0)
+
+    def sf(self, x: np.ndarray) -> np.ndarray:
+        return 1 - self.cdf(x)
+
+    def key(self) -> tuple[Any, ...]:
+        return ("smooth", self.points.tobytes(), self.probabilities.tobytes())
+
+
 def point(value: float) -> Discrete:
     return Discrete(np.array([float(value)]), np.array([1.0]))
 
 
-def expected_max(laws: Sequence[Continuous | Discrete]) -> float:
+def expected_max(laws: Sequence[Continuous | Discrete | Smooth]) -> float:
     """E[max] of independent numbers with these laws.
 
     Discrete laws are summed exactly; otherwise the integral of 1 - prod_a F_a is taken over panels
@@ -73,6 +96,8 @@ def expected_max(laws: Sequence[Continuous | Discrete]) -> float:
     unique = [(law, count) for law, count in groups.values()]
     if all(isinstance(law, Discrete) for law, _ in unique):
         return _discrete_max(unique)
+    if all(isinstance(law, Smooth) for law, _ in unique):
+        return _smooth_max(unique)
     return _continuous_max(unique)
 
 
@@ -87,7 +112,19 @@ def _discrete_max(unique: list[tuple[Discrete, int]]) -> float:
     return float(points @ mass + points[-1] * (1.0 - product[-1]))
 
 
-def _continuous_max(unique: list[tuple[Continuous | Discrete, int]]) -> float:
+def _smooth_max(unique: list[tuple[Smooth, int]]) -> float:
+    """sum_a E[X_a prod_{b != a} F_b(X_a)], each a quadrature on its law's own nodes."""
+    total, mass = 0.0, 0.0
+    for law, count in unique:
+        others = np.ones_like(law.points)
+        for other, many in unique:
+            others *= other.cdf(law.points) ** (many - (other is law))
+        share = count * law.probabilities * others
+        total, mass = total + share @ law.points, mass + share.sum()
+    return float(total / mass)
+
+
+def _continuous_max(unique: list[tuple[Continuous | Discrete | Smooth, int]]) -> float:
     edges = []
     for law, _ in unique:
         edges.append(law.points if isinstance(law, Discrete) else law.breaks())
@@ -117,7 +154,8 @@ def _continuous_max(unique: list[tuple[Continuous | Discrete, int]]) -> float:
     return float(breaks[center] + above - below)
 
 
-def _median(law: Continuous | Discrete) -> float:
+def _median(law: Continuous | Discrete | Smooth) -> float:
     if isinstance(law, Continuous):
         return float(law.dist.median())
+    # Either kind of law on points.
     return float(law.points[np.searchsorted(np.cumsum(law.probabilities), 0.5)])

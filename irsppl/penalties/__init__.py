@@ -7,13 +7,27 @@ from irsppl.penalties._base import Inner, Penalty, after_pending, future_means
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ideal import Ideal
+from irsppl.penalties.lagrangian import Lagrangian
 from irsppl.penalties.ts import TS
 from irsppl.penalties.v_emax import VEMax
 from irsppl.penalties.v_zero import VZero
+from irsppl.penalties.v_zero_separable import VZeroSeparable
+from irsppl.penalties.within_set import set_controls
 from irsppl.penalties.zero import Zero
 
 PENALTIES: dict[str, Penalty] = {
-    penalty.name: penalty for penalty in (Zero(), TS(), FH(), FF(), VZero(), VEMax(), Ideal())
+    penalty.name: penalty
+    for penalty in (
+        Zero(),
+        TS(),
+        FH(),
+        FF(),
+        VZero(),
+        VZeroSeparable(),
+        VEMax(),
+        Lagrangian(),
+        Ideal(),
+    )
 }
 
 
@@ -33,11 +47,14 @@ __all__ = [
     "TS",
     "Ideal",
     "Inner",
+    "Lagrangian",
     "Penalty",
     "VEMax",
     "VZero",
+    "VZeroSeparable",
     "Zero",
     "after_pending",
+    "set_controls",
     "find_penalty",
     "future_means",
 ]

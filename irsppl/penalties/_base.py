@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from irsppl.bandit import Bandit
+from irsppl.inner.lattice import solve_lattice
 from irsppl.inner.laws import expected_max
 from irsppl.outcomes import Outcome
 
@@ -90,6 +91,26 @@ def _start_rows(path: Array, start: Array) -> Array:
     size = path.shape[1]
     index = jnp.minimum(jnp.arange(size)[None, :] + start[:, None], size - 1)
     return jnp.take_along_axis(path, index, axis=1)
+
+
+def lattice_after_pending(bandit: Bandit, table: Array, first: int = 0) -> Array:
+    """A table over counts, its origin moved behind the pending pulls; arms' axes from `first` on."""
+    pending = bandit.pending_counts
+    if pending is None:
+        return table
+    for arm in range(bandit.num_arms):
+        table = jnp.roll(table, -pending[arm], axis=first + arm)  # what wraps is never reached
+    return table
+
+
+def inner_of_sequence(
+    bandit: Bandit, payoff: Float[Array, "K ..."], most_pulled: bool = False
+) -> Inner:
+    """Solve over the lattice of counts; the first action, or the most pulled arm, is played."""
+    num_arms = bandit.num_arms
+    value, sequence = solve_lattice(payoff, bandit.remaining, num_arms, payoff.shape[1])
+    pulls = jnp.sum(sequence[None, :] == jnp.arange(num_arms)[:, None], axis=1)
+    return Inner(value, jnp.argmax(pulls) if most_pulled else sequence[0], pulls, sequence)
 
 
 def one_arm(value_per_pull: Float[Array, " K"], bandit: Bandit) -> Inner:

@@ -12,8 +12,8 @@ from irsppl.outcomes import Outcome
 from irsppl.penalties._base import (
     Inner,
     Penalty,
+    after_pending,
     exact_max_after,
-    future_means,
     host_future_means,
 )
 
@@ -29,7 +29,8 @@ class FF(Penalty):
     bound_only: ClassVar[bool] = True
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        means = future_means(bandit, outcome)[:, :-1]
+        belief = outcome.belief or bandit.belief
+        means = after_pending(bandit, belief.feedback_means(outcome.rewards))[:, :-1]
         playing = jnp.arange(means.shape[1]) < bandit.remaining
         arms = jnp.argmax(means, axis=0)
         value = jnp.sum(jnp.where(playing, means.max(axis=0), 0))

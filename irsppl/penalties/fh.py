@@ -14,7 +14,6 @@ from irsppl.penalties._base import (
     Inner,
     Penalty,
     exact_max_after,
-    future_means,
     host_future_means,
     one_arm,
 )
@@ -27,15 +26,18 @@ class FH(Penalty):
     grows: ClassVar[bool] = False
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        means = future_means(bandit, outcome)
-        return one_arm(jnp.take(means, bandit.remaining - 1, axis=1), bandit)
+        known = bandit.remaining - 1
+        if bandit.pending_counts is not None:
+            known = known + bandit.pending_counts
+        belief = outcome.belief or bandit.belief
+        return one_arm(belief.means_after(outcome.rewards, known), bandit)
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
         # The sum of T - 1 rewards is drawn at once: O(K), whatever the horizon.
         rewards = bandit.remaining - 1
         if bandit.pending_counts is not None:
             rewards = rewards + bandit.pending_counts
-        return jnp.argmax(bandit.belief.sample_future_means(key, rewards))
+        return jnp.argmax(bandit.belief.sample_future_means(key, rewards, bandit.horizon))
 
     def exact(self, bandit: Bandit) -> float | None:
         remaining = int(bandit.remaining)

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
-from irsppl.inner.lattice import check_size, solve_lattice
+from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Inner, Penalty, future_means
+from irsppl.penalties._base import Inner, Penalty, inner_of_sequence, lattice_after_pending
 
 
 class VEMax(Penalty):
@@ -28,16 +28,10 @@ class VEMax(Penalty):
         check_size(self.name, bandit.num_arms, bandit.horizon)
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        means = future_means(bandit, outcome)
-        gamma = (outcome.belief or bandit.belief).lattice_expected_max(outcome.rewards)
-        if bandit.pending_counts is not None:
-            for axis in range(bandit.num_arms):
-                gamma = jnp.roll(gamma, -bandit.pending_counts[axis], axis=axis)
-        payoff = emax_payoffs(means, gamma, bandit.remaining)
-        size = means.shape[1]
-        value, sequence = solve_lattice(payoff, bandit.remaining, bandit.num_arms, size)
-        pulls = jnp.sum(sequence[None, :] == jnp.arange(bandit.num_arms)[:, None], axis=1)
-        return Inner(value, sequence[0], pulls, sequence)
+        belief = outcome.belief or bandit.belief
+        means = lattice_after_pending(bandit, belief.lattice_means(outcome.rewards), first=1)
+        gamma = lattice_after_pending(bandit, belief.lattice_expected_max(outcome.rewards))
+        return inner_of_sequence(bandit, emax_payoffs(means, gamma, bandit.remaining))
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         kernel = bandit.belief.kernel_state()
@@ -50,17 +44,14 @@ class VEMax(Penalty):
 
 
 def emax_payoffs(
-    means: Float[Array, "K N"], gamma: Float[Array, "..."], horizon: Array
+    means: Float[Array, "K ..."], gamma: Float[Array, "..."], horizon: Array
 ) -> Float[Array, "K ..."]:
     """Payoff of one more pull of each arm at each count vector, `[K] + [N] * K`."""
-    num_arms, size = means.shape
+    num_arms, size = means.shape[:2]
     counts = jnp.meshgrid(*[jnp.arange(size)] * num_arms, indexing="ij")
     left = (horizon - 1 - sum(counts)).astype(gamma.dtype)
     payoffs = []
     for arm in range(num_arms):
-        shape = [1] * num_arms
-        shape[arm] = size
         following = jnp.take(gamma, jnp.minimum(jnp.arange(size) + 1, size - 1), axis=arm)
-        own = jnp.broadcast_to(means[arm].reshape(shape), gamma.shape)
-        payoffs.append(own + left * (gamma - following))
+        payoffs.append(means[arm] + left * (gamma - following))
     return jnp.stack(payoffs)

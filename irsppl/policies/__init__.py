@@ -5,12 +5,20 @@ from typing import Any
 from irsppl._checks import one_of
 from irsppl.penalties import PENALTIES, Penalty
 from irsppl.policies._base import Policy
+from irsppl.policies.bayes_ucb import BayesUCB
+from irsppl.policies.epsilon_greedy import EpsilonGreedy
+from irsppl.policies.fh_gittins import FHGittins
 from irsppl.policies.function import FunctionPolicy
 from irsppl.policies.greedy import Greedy
+from irsppl.policies.ids import IDS
 from irsppl.policies.index import Index
 from irsppl.policies.irs import IRS
+from irsppl.policies.kl_ucb import KLUCB
+from irsppl.policies.lagrangian import LagrangianIndex
+from irsppl.policies.ogi import OGI
 from irsppl.policies.opt import Opt
 from irsppl.policies.random import Random
+from irsppl.policies.ucb1 import UCB1
 
 POLICIES: dict[str, Policy] = {
     **{name: IRS(penalty) for name, penalty in PENALTIES.items() if not penalty.bound_only},
@@ -19,6 +27,15 @@ POLICIES: dict[str, Policy] = {
     "irs.index": Index(),
     "irs.index*": Index(star=True),
     "opt": Opt(),
+    "bayes-ucb": BayesUCB(),
+    "ids": IDS(),
+    "ogi": OGI(),
+    "fh-gittins": FHGittins(),
+    "lagr-rt": LagrangianIndex("random"),
+    "lagr-ot": LagrangianIndex("optimal"),
+    "ucb1": UCB1(),
+    "kl-ucb": KLUCB(),
+    "epsilon-greedy": EpsilonGreedy(),
 }
 
 
@@ -40,11 +57,19 @@ def find_policy(policy: Any) -> Policy:
 
 
 __all__ = [
+    "IDS",
     "IRS",
+    "KLUCB",
+    "OGI",
     "POLICIES",
+    "UCB1",
+    "BayesUCB",
+    "EpsilonGreedy",
+    "FHGittins",
     "FunctionPolicy",
     "Greedy",
     "Index",
+    "LagrangianIndex",
     "Opt",
     "Policy",
     "Random",

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import as_count
 from irsppl.bandit import Bandit
+from irsppl.beliefs import Path
 from irsppl.inner.single_arm import benefit, largest_worth
 from irsppl.penalties import after_pending
 from irsppl.policies._base import DecisionKernel, PathKernel, Policy
@@ -60,17 +61,18 @@ class Index(Policy):
                 size = min(size, self.lookahead)  # nothing pending: later rewards are not needed
         rewards = outcomes.rewards[:, :, :size]
 
-        def means_of(rewards: Array, inside: Any) -> Array:
-            return after_pending(bandit, (inside or belief).path_means(rewards))
+        def look(rewards: Array, inside: Any) -> tuple[Path, Array]:
+            path = (inside or belief).path(rewards)
+            return path, after_pending(bandit, path.means())
 
-        means = jax.vmap(means_of)(rewards, outcomes.belief)
+        paths, means = jax.vmap(look)(rewards, outcomes.belief)
 
         def phi(lam: Array) -> Array:
-            def one(rewards: Array, means: Array, inside: Any) -> Array:
-                gamma = after_pending(bandit, (inside or belief).path_expected_max(rewards, lam))
+            def one(path: Path, means: Array) -> Array:
+                gamma = after_pending(bandit, path.expected_max(lam))
                 return benefit(means, gamma, lam, horizon, self.star)
 
-            return jnp.mean(jax.vmap(one)(rewards, means, outcomes.belief), axis=0)
+            return jnp.mean(jax.vmap(one)(paths, means), axis=0)
 
         low = belief.predictive_mean()  # phi >= 0 up to the predictive mean (not for the variant)
         return largest_worth(phi, low, low + 4 * belief.mean_sd())

@@ -11,7 +11,12 @@ from irsppl.penalties import Penalty
 from irsppl.policies._base import DecisionKernel, PathKernel, Policy
 
 # Penalties whose whole paths the CPU kernel plays.
-_KERNEL_RULES = ("ts", "irs.fh", "irs.v-zero")
+_KERNEL_RULES = {
+    "ts": "ts",
+    "irs.fh": "irs.fh",
+    "irs.v-zero": "irs.v-zero",
+    "irs.v-zero-separable": "irs.v-zero",  # the same for independent arms
+}
 
 
 class IRS(Policy):
@@ -34,10 +39,11 @@ class IRS(Policy):
         state = bandit.belief.kernel_state()
         if state is None:
             return None
-        if self.penalty.name in _KERNEL_RULES:
+        rule = _KERNEL_RULES.get(self.penalty.name)
+        if rule is not None:
             from irsppl.inner.cpu.paths import simulate_paths
 
-            return lambda rewards, seeds: simulate_paths(self.penalty.name, *state, rewards, seeds)
+            return lambda rewards, seeds: simulate_paths(rule, *state, rewards, seeds)
         if self.penalty.name == "irs.v-emax" and bandit.num_arms == 2 and state[0] <= 1:
             from irsppl.inner.cpu.lattice import emax_paths_2
 
@@ -49,10 +55,11 @@ class IRS(Policy):
         if state is None:
             return None
         remaining = int(bandit.remaining)
-        if self.penalty.name in _KERNEL_RULES:
+        rule = _KERNEL_RULES.get(self.penalty.name)
+        if rule is not None:
             from irsppl.inner.cpu.paths import decide
 
-            return lambda seeds: decide(self.penalty.name, *state, remaining, seeds)
+            return lambda seeds: decide(rule, *state, remaining, seeds)
         if self.penalty.name == "irs.v-emax" and bandit.num_arms == 2 and state[0] <= 1:
             from irsppl.inner.cpu.lattice import emax_decide_2
 

@@ -15,7 +15,8 @@ For arms with independent beliefs all of it follows from integrals over one vari
 of the best mean.  With F_a and f_a the CDF and density of mu_a, ``h(x) = prod_b F_b(x)``,
 ``r_a = f_a / F_a`` and ``s_a(x) = E[mu_a | mu_a <= x]``,
 
-    P(A* = a) = int h r_a,    P(A* = b) E[mu_a | A* = b] = int h r_b s_a  (a not b),  int h r_b x  (a = b).
+    P(A* = b) = int h r_b,
+    P(A* = b) E[mu_a | A* = b] = int h r_b s_a  (a not b),    int h r_b x  (a = b).
 
 0/1 rewards are determined by their mean, so the mutual information is a sum of divergences
 ``d(E[mu_a | A* = b], E[mu_a])``.  For Gaussian rewards it is the expected divergence of the
@@ -40,7 +41,7 @@ from irsppl.inner.cpu.families import BETA_BERNOULLI, NORMAL_NORMAL
 from irsppl.inner.cpu.index import _beta_start, _reward_array, _rows
 from irsppl.inner.cpu.rng import KERNEL, seed_state, uniform
 
-__all__ = ["MUTUAL", "VARIANCE", "ids_decide", "ids_mixture", "ids_paths"]
+__all__ = ["MUTUAL", "VARIANCE", "ids_decide", "ids_paths", "ids_terms"]
 
 MUTUAL: Final = 0
 VARIANCE: Final = 1
@@ -52,14 +53,18 @@ _SETTLED: Final = 1e-14
 _NEGLIGIBLE: Final = 1e-7
 # A mixture must beat the best one so far by this factor, so that rounding does not break ties.
 _TIE: Final = 1e-11
+# Least CDF (products of many must not become denormal) and least density term.
 _FLOOR: Final = 1e-30
 _TINY: Final = 1e-290
-_BLOCK: Final = 8
+# Lets the sums run in vector registers.
 _FAST: Final = {"contract", "reassoc", "nsz", "arcp"}
 
+# Gaussian beliefs are cut this many standard deviations from their mean; length of a panel.
 _REACH: Final = 7.0
 _PANEL: Final = 2.0
+_BLOCK: Final = 8
 _GL_X, _GL_W = np.polynomial.legendre.leggauss(_BLOCK)
+# Rewards at which the mutual information of a Gaussian arm is evaluated.
 _OUTCOMES: Final = 20
 _GH_X, _GH_W = np.polynomial.hermite_e.hermegauss(_OUTCOMES)
 _GH_W = _GH_W / _GH_W.sum()
@@ -440,25 +445,36 @@ _CDF: Final = np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) for z in _POINTS])
 _PDF: Final = np.exp(-0.5 * _POINTS**2) / math.sqrt(2.0 * math.pi)
 
 
-@njit(**KERNEL, fastmath={"contract"})
-def _normal(z: float) -> tuple[float, float]:
-    """CDF and density of the standard normal law, |z| <= 8, by Taylor's formula from a table.
+@njit(**KERNEL, fastmath=_FAST)
+def _normal_law(
+    n: int,
+    x: NDArray[np.float64],
+    centre: float,
+    inv: float,
+    below: NDArray[np.float64],
+    density: NDArray[np.float64],
+) -> None:
+    """CDF and density of the standard normal law at ``(x - centre) inv``, cut at +-8.
 
-    Relative accuracy 1e-9 for z > -7, without a call of erfc or exp.
+    Taylor's formula from a table, without a call of erfc or exp, so that the loop runs in vector
+    registers.  Relative accuracy 1e-9 from -7 on.
     """
-    i = np.int64((z + _LAST) * (1.0 / _STEP) + 0.5)
-    c = i * _STEP - _LAST
-    d = z - c
-    cc = c * c
-    # Derivatives of the density are Hermite polynomials times it.
-    h2 = cc - 1.0
-    h3 = c * (3.0 - cc)
-    h4 = cc * (cc - 6.0) + 3.0
-    h5 = -c * (cc * (cc - 10.0) + 15.0)
-    f = _PDF[i]
-    slope = 1.0 + d * (-c + d * (h2 / 2.0 + d * (h3 / 6.0 + d * (h4 / 24.0 + d * h5 / 120.0))))
-    area = 1.0 + d * (-c / 2.0 + d * (h2 / 6.0 + d * (h3 / 24.0 + d * h4 / 120.0)))
-    return _CDF[i] + d * f * area, f * slope
+    for j in range(n):
+        z = (x[j] - centre) * inv
+        z = z if z < _LAST else _LAST
+        z = z if z > -_LAST else -_LAST
+        i = np.int64((z + _LAST) * (1.0 / _STEP) + 0.5)
+        c = i * _STEP - _LAST
+        d = z - c
+        cc = c * c
+        # Derivatives of the density are Hermite polynomials times it.
+        h2 = cc - 1.0
+        h3 = c * (3.0 - cc)
+        h4 = cc * (cc - 6.0) + 3.0
+        f = _PDF[i]
+        density[j] = f * (1.0 + d * (-c + d * (h2 / 2.0 + d * (h3 / 6.0 + d * h4 / 24.0))))
+        area = 1.0 + d * (-c / 2.0 + d * (h2 / 6.0 + d * (h3 / 24.0 + d * h4 / 120.0)))
+        below[j] = _CDF[i] + d * f * area
 
 
 @njit(**KERNEL)
@@ -499,7 +515,7 @@ def _panels(
     return n
 
 
-@njit(**KERNEL)
+@njit(**KERNEL, fastmath=_FAST)
 def _gaussian_tables(
     n: int,
     m: float,
@@ -512,13 +528,21 @@ def _gaussian_tables(
     """One arm's CDF, ``r`` and ``s`` at the nodes."""
     inv = 1.0 / v
     vv = v * v
+    _normal_law(n, x, m, inv, cdf, r)
     for j in range(n):
-        z = min(max((x[j] - m) * inv, -_LAST), _LAST)
-        below, density = _normal(z)
-        cdf[j] = below
-        ratio = density * inv / below
+        ratio = r[j] * inv / cdf[j]
         r[j] = ratio
         s[j] = m - vv * ratio
+
+
+@njit(**KERNEL)
+def _narrowing(form: int, nu: float) -> float:
+    """How much finer than an arm's belief the nodes must be.
+
+    A reward narrows the belief by sqrt(1 + 1/nu), and the mutual information looks at what it
+    leaves.  Where a first reward tells nearly everything a coarser look must do.
+    """
+    return min(math.sqrt(1.0 + 1.0 / nu), 40.0) if form == MUTUAL else 1.0
 
 
 @njit(**KERNEL)
@@ -526,48 +550,44 @@ def _gaussian_information(
     count: int,
     n: int,
     arm: int,
-    m: float,
-    v: float,
     noise: float,
     x: NDArray[np.float64],
-    h: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    r: NDArray[np.float64],
-    prob: NDArray[np.float64],
-    after: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    small: NDArray[np.float64],
     lines: NDArray[np.float64],
-    others: NDArray[np.float64],
 ) -> float:
-    """I(A*; Y) for the reward Y of one arm.
+    """I(A*; Y) for the reward Y of one arm; the arrays are those of :func:`_gaussian_moments`.
 
-    The reward moves the arm's mean to ``m + v c z``, z standard normal and c^2 = v^2 / (v^2 +
-    noise^2), and leaves it the standard deviation ``v noise / sqrt(v^2 + noise^2)``.
+    With v the standard deviation of the arm's mean m, a reward moves the mean to ``m + v c z``, z
+    standard normal and c^2 = v^2 / (v^2 + noise^2), and leaves it the standard deviation
+    ``v noise / sqrt(v^2 + noise^2)``.
     """
+    cdf, r, others = tables[0], tables[1], tables[3]
+    h = lines[0]
+    prob, after = small[0], small[6]
+    m, v = small[3, arm], small[4, arm]
     total = 0.0
     for b in range(count):
         total += prob[b]
+    own = others[arm]
+    for j in range(n):
+        own[j] = h[j] / cdf[arm, j]
+    for b in range(count):
         if b != arm and prob[b] > 0.0:
-            for j in range(n):
-                others[b, j] = h[j] * r[b, j] / cdf[arm, j]
+            _times(own, r[b], n, others[b])
     spread = math.sqrt(v * v + noise * noise)
     moved = v * v / spread
-    left = 1.0 / (v * noise / spread)
-    line = lines[1]
+    left = spread / (v * noise)
     told = 0.0
     for k in range(_OUTCOMES):
-        centre = m + moved * _GH_X[k]
-        own = 0.0
-        for j in range(n):
-            z = min(max((x[j] - centre) * left, -_LAST), _LAST)
-            below, density = _normal(z)
-            line[j] = below
-            own += h[j] / cdf[arm, j] * density
-        own *= left
-        mass = own
-        after[arm] = own
+        _normal_law(n, x, m + moved * _GH_X[k], left, lines[1], lines[2])
+        mass = 0.0
         for b in range(count):
-            if b != arm and prob[b] > 0.0:
-                after[b] = _dot(others[b], line, n)
+            if prob[b] > 0.0:
+                if b == arm:
+                    after[b] = _dot(own, lines[2], n) * left
+                else:
+                    after[b] = _dot(others[b], lines[1], n)
                 mass += after[b]
         inner = 0.0
         for b in range(count):
@@ -575,10 +595,122 @@ def _gaussian_information(
                 share = after[b] / mass
                 inner += share * math.log(share * total / prob[b])
         told += _GH_W[k] * inner
-    return told
+    # A tiny expectation of terms of both signs can come out as rounding below zero.
+    return max(told, 0.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(**KERNEL)
+def _gaussian_moments(
+    form: int,
+    xi: NDArray[np.float64],
+    nu: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    arms: NDArray[np.int64],
+    x: NDArray[np.float64],
+    w: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    small: NDArray[np.float64],
+    cross: NDArray[np.float64],
+    lines: NDArray[np.float64],
+) -> tuple[int, int, int]:
+    """Regrets, and information by variance, of the arms that may be best.
+
+    Those arms are listed in ``arms``, and rows of ``tables`` [4, K, nodes] (CDF, r, s, scratch) and
+    of ``small`` [8, K] (probability, regret, information, mean, standard deviation, and three of
+    scratch) follow that list.  Returns the length of the list, the number of nodes, and the place
+    in the list of an arm that is surely best, or -1.
+    """
+    m, v, finest = small[3], small[4], small[5]
+    low = -np.inf
+    for a in range(xi.size):
+        low = max(low, xi[a] / nu[a] - _REACH * noise[a] / math.sqrt(nu[a]))
+    count = 0
+    for a in range(xi.size):
+        mean = xi[a] / nu[a]
+        sd = noise[a] / math.sqrt(nu[a])
+        if mean + _REACH * sd > low:
+            arms[count] = a
+            m[count] = mean
+            v[count] = sd
+            finest[count] = sd / _narrowing(form, nu[a])
+            count += 1
+    if count == 1:
+        return 1, 0, 0
+    n = _panels(count, m, v, finest, x, w)
+    for b in range(count):
+        _gaussian_tables(n, m[b], v[b], x, tables[0, b], tables[1, b], tables[2, b])
+    _product(count, w, tables[0], n, lines[0])
+    leader = _moments(count, n, x, lines[0], tables[1], tables[2], small[0], cross, lines[1])
+    rest = 0.0
+    for b in range(count):
+        if b != leader:
+            rest += small[0, b]
+    if rest < _SETTLED:
+        return count, n, leader
+    _score(VARIANCE, count, small[0], cross, small[1], small[2])
+    return count, n, -1
+
+
+@njit(**KERNEL)
+def _gaussian_mixture(
+    form: int,
+    xi: NDArray[np.float64],
+    nu: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    arms: NDArray[np.int64],
+    x: NDArray[np.float64],
+    w: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    small: NDArray[np.float64],
+    cross: NDArray[np.float64],
+    lines: NDArray[np.float64],
+) -> tuple[int, int, float]:
+    """Arms i, j and the probability of i."""
+    count, n, settled = _gaussian_moments(
+        form, xi, nu, noise, arms, x, w, tables, small, cross, lines
+    )
+    if settled >= 0:
+        return arms[settled], arms[settled], 1.0
+    delta, gain, known = small[1], small[2], small[7]
+    if form == MUTUAL:
+        # No reward tells more of A* than of its own arm's mean.  With that bound in place of the
+        # information, an arm that the best mixture leaves out need not be looked at.
+        for b in range(count):
+            known[b] = 0.0
+            gain[b] = 0.5 * math.log1p(1.0 / nu[arms[b]])
+    while True:
+        first, second, share = _minimise(delta, gain, count)
+        if form == VARIANCE or known[first] + known[second] == 2.0:
+            return arms[first], arms[second], share
+        for b in (first, second):
+            if known[b] == 0.0:
+                known[b] = 1.0
+                gain[b] = _gaussian_information(
+                    count, n, b, noise[arms[b]], x, tables, small, lines
+                )
+
+
+def _gaussian_work(form: int, nu: NDArray) -> tuple[NDArray, ...]:
+    """Arrays arms, x, w, tables, small, cross, lines of :func:`_gaussian_moments`.
+
+    There is room for the panels of any arrangement of the arms: each arm's body is crossed in
+    steps of two standard deviations or more, and takes a step or two beside it.
+    """
+    num_arms = nu.size
+    steps = [math.ceil(2.0 * _REACH / _PANEL * _narrowing(form, n)) + 3 for n in nu.tolist()]
+    capacity = _BLOCK * (sum(steps) + 1)
+    return (
+        np.empty(num_arms, np.int64),
+        np.empty(capacity),
+        np.empty(capacity),
+        np.empty((4, num_arms, capacity)),
+        np.empty((8, num_arms)),
+        np.empty((num_arms, num_arms)),
+        np.empty((3, capacity)),
+    )
+
+
+@njit(**KERNEL)
 def _gaussian_paths(
     form: int,
     xi0: NDArray[np.float64],
@@ -587,90 +719,169 @@ def _gaussian_paths(
     remaining: int,
     rewards: NDArray,
     seeds: NDArray[np.uint64],
+    state: NDArray[np.uint64],
+    belief: NDArray[np.float64],
+    pulls: NDArray[np.int64],
+    arms: NDArray[np.int64],
+    x: NDArray[np.float64],
+    w: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    small: NDArray[np.float64],
+    cross: NDArray[np.float64],
+    lines: NDArray[np.float64],
     actions: NDArray[np.int16],
-    capacity: int,
 ) -> None:
-    num_arms = xi0.size
-    x = np.empty(capacity)
-    w = np.empty(capacity)
-    cdf = np.empty((num_arms, capacity))
-    r = np.empty((num_arms, capacity))
-    s = np.empty((num_arms, capacity))
-    others = np.empty((num_arms, capacity))
-    lines = np.empty((2, capacity))
-    small = np.empty((8, num_arms))
-    cross = np.empty((num_arms, num_arms))
-    xi = np.empty(num_arms)
-    nu = np.empty(num_arms)
-    pulls = np.empty(num_arms, np.int64)
-    state = np.empty(4, np.uint64)
-    arms = np.empty(num_arms, np.int64)
-    prob, delta, gain, m, v, finest, after = (
-        small[0],
-        small[1],
-        small[2],
-        small[3],
-        small[4],
-        small[5],
-        small[6],
-    )
+    """Fill ``actions`` [S, P], the first P decisions; what stands between are work arrays."""
+    xi, nu = belief[0], belief[1]
+    # Every replication begins with the same mixture.
+    opening = _gaussian_mixture(form, xi0, nu0, noise, arms, x, w, tables, small, cross, lines)
     for i in range(seeds.size):
         seed_state(seeds[i], state)
-        xi[:] = xi0
-        nu[:] = nu0
-        pulls[:] = 0
+        for a in range(xi0.size):
+            xi[a], nu[a], pulls[a] = xi0[a], nu0[a], 0
         for t in range(actions.shape[1]):
             if t == remaining - 1:
                 a = _greedy(xi, nu)
             else:
-                low = -np.inf
-                for a in range(num_arms):
-                    low = max(low, xi[a] / nu[a] - _REACH * noise[a] / math.sqrt(nu[a]))
-                count = 0
-                for a in range(num_arms):
-                    mean = xi[a] / nu[a]
-                    sd = noise[a] / math.sqrt(nu[a])
-                    if mean + _REACH * sd > low:
-                        arms[count] = a
-                        m[count] = mean
-                        v[count] = sd
-                        finest[count] = sd
-                        if form == 0:
-                            finest[count] = sd * noise[a] / math.sqrt(sd * sd + noise[a] ** 2)
-                        count += 1
-                first, second, share = 0, 0, 1.0
-                if count > 1:
-                    n = _panels(count, m, v, finest, x, w)
-                    for b in range(count):
-                        _gaussian_tables(n, m[b], v[b], x, cdf[b], r[b], s[b])
-                    _product(count, w, cdf, n, lines[0])
-                    leader = _moments(count, n, x, lines[0], r, s, prob, cross, lines[1])
-                    _score(1, count, prob, cross, delta, gain)
-                    for b in range(count):
-                        if form == 0:
-                            gain[b] = _gaussian_information(
-                                count,
-                                n,
-                                b,
-                                m[b],
-                                v[b],
-                                noise[arms[b]],
-                                x,
-                                lines[0],
-                                cdf,
-                                r,
-                                prob,
-                                after,
-                                lines,
-                                others,
-                            )
-                        elif form == 2:
-                            gain[b] /= noise[arms[b]] ** 2
-                        elif form == 3:
-                            gain[b] /= noise[arms[b]] ** 2 + v[b] ** 2
-                    first, second, share = _minimise(delta, gain, count)
-                a = arms[_draw(state, first, second, share)]
+                first, second, share = opening
+                if t > 0:
+                    first, second, share = _gaussian_mixture(
+                        form, xi, nu, noise, arms, x, w, tables, small, cross, lines
+                    )
+                a = _draw(state, first, second, share)
             actions[i, t] = a
             xi[a] += rewards[i, a, pulls[a]]
             pulls[a] += 1
             nu[a] += 1.0
+
+
+# --- the functions others call ----------------------------------------------------------------
+
+
+def _check(family: int, form: int) -> None:
+    if family not in (BETA_BERNOULLI, NORMAL_NORMAL):
+        raise ValueError(
+            f"family must be {BETA_BERNOULLI} (Bernoulli) or {NORMAL_NORMAL} (Gaussian rewards), "
+            f"got {family!r}"
+        )
+    if form not in (MUTUAL, VARIANCE):
+        raise ValueError(f"form must be MUTUAL or VARIANCE, got {form!r}")
+
+
+def ids_paths(
+    family: int,
+    xi: ArrayLike,
+    nu: ArrayLike,
+    noise_sd: ArrayLike,
+    rewards: ArrayLike,
+    seeds: ArrayLike,
+    form: int = MUTUAL,
+    *,
+    remaining: int | None = None,
+) -> NDArray[np.int16]:
+    """Play information-directed sampling, once per replication.
+
+    Parameters
+    ----------
+    family
+        ``BETA_BERNOULLI`` or ``NORMAL_NORMAL`` of :mod:`irsppl.inner.cpu.families`.
+    xi, nu, noise_sd
+        [K]: the belief at the start.
+    rewards
+        [S, K, P]: pull number n of arm a from now on earns ``rewards[s, a, n]`` in replication s.
+    seeds
+        uint64 [S], from :func:`irsppl.inner.cpu.rng.streams`.
+    form
+        ``MUTUAL`` or ``VARIANCE``.
+    remaining
+        Periods left at the start, P if omitted; in the last one the myopic arm is played.
+
+    Returns
+    -------
+    int16 [S, P]
+        The arm pulled in each period.
+    """
+    _check(family, form)
+    earned = _reward_array(rewards)
+    if earned.ndim != 3:
+        raise ValueError(f"rewards must have shape [S, K, P], got {earned.shape}")
+    num_runs, num_arms, periods = earned.shape
+    x, n, s = _rows(xi, nu, noise_sd, (num_arms,))
+    streams = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), (num_runs,)))
+    left = periods if remaining is None else int(remaining)
+    actions = np.empty((num_runs, periods), np.int16)
+    if family == BETA_BERNOULLI:
+        nodes, weights = _unit_nodes(x, n - x, periods)
+        _beta_paths(form, x, n, nodes, weights, left, earned, streams, actions)
+    else:
+        _gaussian_paths(
+            form,
+            x,
+            n,
+            s,
+            left,
+            earned,
+            streams,
+            np.empty(4, np.uint64),
+            np.empty((2, num_arms)),
+            np.empty(num_arms, np.int64),
+            *_gaussian_work(form, n),
+            actions,
+        )
+    return actions
+
+
+def ids_decide(
+    family: int,
+    xi: ArrayLike,
+    nu: ArrayLike,
+    noise_sd: ArrayLike,
+    remaining: int,
+    seeds: ArrayLike,
+    form: int = MUTUAL,
+) -> NDArray[np.int16]:
+    """One decision from one state for each of S seeds, int16 [S]; arguments of `ids_paths`."""
+    streams = np.atleast_1d(np.asarray(seeds, np.uint64))
+    # One period is played; what it earns is not looked at again.
+    unseen = np.zeros((streams.size, np.shape(xi)[-1], 1))
+    return ids_paths(
+        family, xi, nu, noise_sd, unseen, streams, form, remaining=max(int(remaining), 1)
+    )[:, 0]
+
+
+def ids_terms(
+    family: int, xi: ArrayLike, nu: ArrayLike, noise_sd: ArrayLike, form: int = MUTUAL
+) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[int, int, float]]:
+    """Regret [K], information [K], and the best mixture (i, j, probability of i), for checks.
+
+    Arms that surely are not best have information 0.
+    """
+    _check(family, form)
+    num_arms = np.shape(xi)[-1]
+    m, n, s = _rows(xi, nu, noise_sd, (num_arms,))
+    delta, gain = np.zeros(num_arms), np.zeros(num_arms)
+    if family == BETA_BERNOULLI:
+        nodes, weights = _unit_nodes(m, n - m, 1)
+        inside = 1.0 / (nodes * (1.0 - nodes))
+        tables = np.empty((5, num_arms, nodes.size))
+        for a in range(num_arms):
+            _beta_tables(m[a], n[a], nodes, tables[0, a], tables[1, a])
+            _beta_derive(m[a], n[a], nodes, inside, *tables[:, a])
+        small, cross = np.empty((3, num_arms)), np.empty((num_arms, num_arms))
+        lines = np.empty((2, nodes.size))
+        mixture = _beta_mixture(form, nodes, weights, *tables[2:], small, cross, lines)
+        _score(form, num_arms, small[0], cross, delta, gain)
+        return delta, gain, mixture
+    work = _gaussian_work(form, n)
+    arms, x, _, tables, small, _, lines = work
+    mixture = _gaussian_mixture(form, m, n, s, *work)
+    count, size, _ = _gaussian_moments(form, m, n, s, *work)
+    delta[:] = small[1, 0] + small[3, 0] - m / n  # regrets differ as the means do
+    for b in range(count):
+        delta[arms[b]] = small[1, b]
+        gain[arms[b]] = small[2, b]
+        if form == MUTUAL:
+            gain[arms[b]] = _gaussian_information(
+                count, size, b, s[arms[b]], x, tables, small, lines
+            )
+    return delta, gain, mixture

@@ -237,7 +237,7 @@ def _choose(
         # Exploring in the last period could not pay.
         return int(uniform(state) * num_arms)
     fresh = False
-    if rule == _UCB1 or rule == _KL_UCB:
+    if rule in (_UCB1, _KL_UCB):
         # Every arm once, in the order of the predictive means (the rules leave the order open).
         for a in range(num_arms):
             fresh = fresh or pulls[a] == 0
@@ -300,7 +300,7 @@ def _paths(
     pulls: NDArray[np.int64],
     actions: NDArray[np.int16],
 ) -> None:
-    """Fill ``actions`` [S, P], the first P decisions; ``work`` [3, K] and ``pulls`` [K]: scratch."""
+    """Fill ``actions`` [S, P], the first P decisions; ``work`` [3, K], ``pulls`` [K]: scratch."""
     num_arms = xi0.size
     xi, nu, warm = work[0], work[1], work[2]
     for s in range(seeds.size):

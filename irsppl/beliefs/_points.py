@@ -1,0 +1,424 @@
+"""Beliefs that are weighted points in the parameter space of NumPyro models.
+
+Quadrature nodes, enumerated latents and particles all look alike once they have weights: a reward
+multiplies each weight by its likelihood there, and every question is a weighted sum over points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float
+
+from irsppl._checks import host64, is_concrete
+from irsppl.beliefs._base import Belief, Path
+from irsppl.inner.laws import Discrete, Smooth
+from irsppl.models import ArmModel, Params
+from irsppl.outcomes import Outcome
+
+# Points of integration for E[max_a mu_a] over the lattice: any fixed subset keeps it a martingale.
+_LATTICE_POINTS = 256
+# Outcomes of n rewards that `law` may enumerate.
+_MAX_LAW = 50_000
+
+
+# ---- one model at many points, all arrays with the points last
+
+
+def log_likelihoods(
+    model: ArmModel, params: Params, rewards: Float[Array, " T"], arm: Any = None
+) -> Float[Array, "T N"]:
+    """Log-likelihood of each reward at each point (`params` has a leading axis N)."""
+    at_points = jax.vmap(lambda p, r: model.log_likelihood(p, r, arm), in_axes=(0, None))
+    values = model.reward_values
+    if values is not None and len(values) <= rewards.shape[0]:
+        # Few rewards are possible: one column per value, then a look-up.
+        known = jnp.asarray(values, rewards.dtype)
+        table = jax.vmap(at_points, in_axes=(None, 0))(params, known)
+        return table[jnp.argmin(jnp.abs(rewards[:, None] - known[None, :]), axis=1)]
+    return jax.vmap(at_points, in_axes=(None, 0))(params, rewards)
+
+
+def sample_rewards(
+    model: ArmModel, key: Array, params: Params, horizon: int, arm: Any = None
+) -> Float[Array, " T"]:
+    """Rewards at one point; a longer horizon extends a shorter one."""
+    keys = jax.vmap(lambda n: jax.random.fold_in(key, n))(jnp.arange(horizon))
+    return jax.vmap(lambda k: model.sample_reward(k, params, arm))(keys)
+
+
+def normalise(log_weights: Array) -> Array:
+    return log_weights - jax.scipy.special.logsumexp(log_weights, axis=-1, keepdims=True)
+
+
+def cumulative(log_weights: Float[Array, " N"], lik: Float[Array, "T N"]) -> Float[Array, "T+1 N"]:
+    """Weights after the first 0..T rewards."""
+    steps = jnp.concatenate([log_weights[None], lik])
+    return jax.nn.softmax(jnp.cumsum(steps, axis=0), axis=-1)
+
+
+class PointPath(Path):
+    """One future of independent arms: sums over sorted points, so that a new lam is a look-up."""
+
+    mu: Float[Array, "K N"]
+    mean_sums: Float[Array, "K T N"]
+    weight_sums: Float[Array, "K T N"]
+
+    def means(self) -> Array:
+        return self.mean_sums[:, :, -1]
+
+    def expected_max(self, lam: Array) -> Array:
+        # E[max(mu, lam)] = lam P(mu <= lam) + (sum of w mu above lam).
+        below = jax.vmap(lambda m, x: jnp.searchsorted(m, x, side="right"))(self.mu, lam)
+        take = jnp.maximum(below - 1, 0)[:, None, None]
+        shape = (*self.mean_sums.shape[:2], 1)
+        at = jnp.broadcast_to(take, shape)
+        some = (below > 0)[:, None]
+        weight = jnp.where(some, jnp.take_along_axis(self.weight_sums, at, axis=2)[..., 0], 0)
+        low = jnp.where(some, jnp.take_along_axis(self.mean_sums, at, axis=2)[..., 0], 0)
+        return lam[:, None] * weight + self.means() - low
+
+
+class Points(Belief):
+    """Independent arms, each with its own N weighted points, sorted by their mean reward.
+
+    Arms of one model form a group, so that their points share one array: params[g] has leading axes
+    `[arms in group, N]`, and `groups[g]` says which arms these are.
+    """
+
+    mu: Float[Array, "K N"]  # mean reward at each point, rising
+    log_weights: Float[Array, "K N"]
+    params: tuple[Params, ...]
+    models: tuple[ArmModel, ...] = eqx.field(static=True)
+    groups: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    kind: str = eqx.field(static=True)
+    reason: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        models: Sequence[ArmModel],
+        groups: Sequence[Sequence[int]],
+        params: Sequence[Params],
+        log_weights: Sequence[Array],
+        kind: str,
+        reason: str,
+    ):
+        self.models, self.kind, self.reason = tuple(models), kind, reason
+        self.groups = tuple(tuple(group) for group in groups)
+        means = [means_at(m, p) for m, p in zip(self.models, params, strict=True)]
+        order = [jnp.argsort(mu, axis=1) for mu in means]
+        self.params = tuple(
+            jax.tree.map(lambda leaf, o=o: _take_rows(leaf, o), p)
+            for p, o in zip(params, order, strict=True)
+        )
+        self.mu = self._join([_take_rows(mu, o) for mu, o in zip(means, order, strict=True)])
+        self.log_weights = normalise(
+            self._join([_take_rows(w, o) for w, o in zip(log_weights, order, strict=True)])
+        ).astype(self.mu.dtype)
+
+    # ---- groups of arms
+    def _join(self, parts: Sequence[Array]) -> Array:
+        """Rows of all groups, in the order of the arms."""
+        rows = jnp.concatenate(list(parts))
+        return rows[np.argsort([arm for group in self.groups for arm in group])]
+
+    def _likelihoods(self, rewards: Float[Array, "K T"]) -> Float[Array, "K T N"]:
+        parts = []
+        for model, group, params in zip(self.models, self.groups, self.params, strict=True):
+            own = jax.vmap(lambda p, r, m=model: log_likelihoods(m, p, r))
+            parts.append(own(params, rewards[np.array(group)]))
+        return self._join(parts)
+
+    @property
+    def num_arms(self) -> int:
+        return self.mu.shape[0]
+
+    @property
+    def num_points(self) -> int:
+        return self.mu.shape[1]
+
+    @property
+    def weights(self) -> Float[Array, "K N"]:
+        return jnp.exp(self.log_weights)
+
+    def __repr__(self) -> str:
+        names = ", ".join(dict.fromkeys(model.name for model in self.models))
+        arms = f"{self.num_arms} arm{'s' * (self.num_arms > 1)}"
+        return f"{self.kind} belief of {arms} ({names}): {self.num_points} points; {self.reason}"
+
+    # ---- the three questions
+    def predictive_mean(self) -> Array:
+        return jnp.sum(self.weights * self.mu, axis=1)
+
+    def check_reward(self, arm: Any, reward: Any) -> None:
+        if not is_concrete(arm, reward):
+            return
+        owner = {
+            a: model for model, group in zip(self.models, self.groups, strict=True) for a in group
+        }
+        for a, r in np.broadcast(np.asarray(arm), np.asarray(reward)):
+            check_support(owner[int(a)], r)
+
+    def _update(self, arm: Array, reward: Array) -> Self:
+        reward = jnp.asarray(reward, self.mu.dtype)
+        rows = []
+        for model, group, params in zip(self.models, self.groups, self.params, strict=True):
+            # The arm's place in its group; a group that does not hold it computes a row in vain.
+            place = jnp.argmax(jnp.asarray(group) == arm)
+            own = jax.tree.map(lambda leaf, i=place: leaf[i], params)
+            rows.append(log_likelihoods(model, own, reward[None])[0])
+        member = np.zeros(self.num_arms, int)
+        for g, group in enumerate(self.groups):
+            member[list(group)] = g
+        row = jnp.stack(rows)[jnp.asarray(member)[arm]]
+        updated = normalise(self.log_weights[arm] + row)
+        return eqx.tree_at(lambda b: b.log_weights, self, self.log_weights.at[arm].set(updated))
+
+    def update(self, arm: Any, reward: Any) -> Belief:
+        updated = super().update(arm, reward)
+        refuse_impossible(updated, arm, reward)
+        return updated
+
+    def _sample(self, key: Array, horizon: int) -> Outcome:
+        parameter_key, reward_key = jax.random.split(key)
+        chosen = jax.random.categorical(parameter_key, self.log_weights, axis=1)
+        return self._outcome_at(chosen, reward_key, horizon)
+
+    def _outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
+        """The future of the arms' chosen points."""
+        parts = []
+        for g, (model, group, params) in enumerate(
+            zip(self.models, self.groups, self.params, strict=True)
+        ):
+            arms = np.array(group)
+            keys = jax.vmap(lambda a: jax.random.fold_in(key, a))(jnp.asarray(arms))
+
+            def draw(k: Array, own: Params, j: Array, m: ArmModel = self.models[g]) -> Array:
+                return sample_rewards(m, k, jax.tree.map(lambda leaf: leaf[j], own), horizon)
+
+            parts.append(jax.vmap(draw)(keys, params, chosen[arms]))
+        means = jnp.take_along_axis(self.mu, chosen[:, None], axis=1)[:, 0]
+        return Outcome(means, self._join(parts).astype(means.dtype))
+
+    # ---- along a future
+    def _path_weights(self, rewards: Array) -> Float[Array, "K T+1 N"]:
+        return jax.vmap(cumulative)(self.log_weights, self._likelihoods(rewards))
+
+    def path_means(self, rewards: Array) -> Array:
+        return jnp.einsum("ktn,kn->kt", self._path_weights(rewards), self.mu)
+
+    def path(self, rewards: Array) -> PointPath:
+        weights = self._path_weights(rewards)
+        return PointPath(
+            self,
+            rewards,
+            self.mu,
+            jnp.cumsum(weights * self.mu[:, None, :], axis=2),
+            jnp.cumsum(weights, axis=2),
+        )
+
+    def path_expected_max(self, rewards: Array, lam: Array) -> Array:
+        return self.path(rewards).expected_max(lam)
+
+    def means_after(self, rewards: Array, counts: Array) -> Array:
+        lik = self._likelihoods(rewards)
+        counts = jnp.broadcast_to(jnp.asarray(counts), (self.num_arms,))
+        known = jnp.arange(rewards.shape[1])[None, :] < counts[:, None]
+        total = jnp.where(known[:, :, None], lik, 0).sum(axis=1)
+        return jnp.sum(jax.nn.softmax(self.log_weights + total, axis=1) * self.mu, axis=1)
+
+    def lattice_expected_max(self, rewards: Array) -> Array:
+        from irsppl.inner.nodes import expected_max_lattice
+
+        # E max = top - sum over gaps of (gap) prod_a F_a, exact when every point is a node.
+        points = jnp.sort(self.mu.ravel())
+        count = points.shape[0]
+        if count > _LATTICE_POINTS:
+            pick = np.linspace(0, count - 1, _LATTICE_POINTS).round().astype(int)
+            points = points[pick]
+        below = jax.vmap(lambda m: jnp.searchsorted(m, points, side="right"))(self.mu)
+        sums = jnp.cumsum(self._path_weights(rewards), axis=2)
+        sums = jnp.pad(sums, ((0, 0), (0, 0), (1, 0)))
+        cdf = jax.vmap(lambda s, i: s[:, i])(sums, below)
+        gaps = jnp.diff(points, append=points[-1:])
+        return expected_max_lattice(cdf, gaps, points[-1])
+
+    # ---- of the unknown means
+    def sample_means(self, key: Array) -> Array:
+        chosen = jax.random.categorical(key, self.log_weights, axis=1)
+        return jnp.take_along_axis(self.mu, chosen[:, None], axis=1)[:, 0]
+
+    def sample_future_means(self, key: Array, n: Array, horizon: int) -> Array:
+        return self.means_after(self._sample(key, horizon).rewards, n)
+
+    def expected_max(self, lam: Any) -> Array:
+        return jnp.sum(self.weights * jnp.maximum(self.mu, self._per_arm(lam)), axis=1)
+
+    def cdf(self, x: Any) -> Array:
+        return jnp.sum(self.weights * (self.mu <= self._per_arm(x)), axis=1)
+
+    def _per_arm(self, x: Any) -> Float[Array, "K 1"]:
+        return jnp.broadcast_to(jnp.asarray(x, self.mu.dtype), (self.num_arms,))[:, None]
+
+    def mean_sd(self) -> Array:
+        spread = self.mu - self.predictive_mean()[:, None]
+        return jnp.sqrt(jnp.sum(self.weights * spread**2, axis=1))
+
+    def mean_max(self) -> Float[Array, ""]:
+        """E[max_a mu_a]."""
+        return best_of(self.mu, self.weights)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether every arm has two possible rewards, so that data are one count per arm."""
+        values = [model.reward_values for model in self.models]
+        return all(v is not None and len(v) == 2 for v in values)
+
+    def future_mean_max(self, n: Array, horizon: int) -> Float[Array, ""]:
+        """E[max_a mu_hat_{a,n}] for binary rewards: a sum over how often each came up; n <= horizon."""
+        parts = []
+        for model, params in zip(self.models, self.params, strict=True):
+            assert model.reward_values is not None
+            values = jnp.asarray(model.reward_values, self.mu.dtype)
+            table = jax.vmap(lambda p, m=model, v=values: _table(m, p, v))
+            parts.append(table(params))  # [G, N, 2]
+        low, high = jnp.moveaxis(self._join(parts), -1, 0)
+        came = jnp.arange(horizon + 1, dtype=self.mu.dtype)[None, :, None]
+        rest = jnp.maximum(n - came, 0)
+        # A value that did not come up says nothing, however unlikely it was: 0 * -inf is 0.
+        heads = jnp.where(came > 0, came * high[:, None, :], 0)
+        tails = jnp.where(rest > 0, rest * low[:, None, :], 0)
+        joint = self.log_weights[:, None, :] + heads + tails
+        evidence = jax.scipy.special.logsumexp(joint, axis=-1)
+        ways = gammaln(n + 1.0) - gammaln(came + 1) - gammaln(rest + 1)
+        mass = jnp.where(came <= n, jnp.exp(evidence[..., None] + ways), 0)[..., 0]
+        means = jnp.einsum("ksn,kn->ks", jax.nn.softmax(joint, axis=-1), self.mu)
+        order = jnp.argsort(means, axis=1)
+        return best_of(
+            jnp.take_along_axis(means, order, axis=1), jnp.take_along_axis(mass, order, axis=1)
+        )
+
+    def effective_sample_size(self) -> Float[Array, " K"]:
+        """1 / sum of squared weights, per arm: how many points carry the belief."""
+        return 1 / jnp.sum(self.weights**2, axis=1)
+
+    def footprint(self, horizon: int) -> int:
+        return 3 * self.num_arms * (horizon + 1) * self.num_points
+
+    # ---- exact laws where rewards are few
+    def law(self, n: int | None) -> list[Any] | None:
+        """By summation over the counts of each possible reward (see `Belief.law`)."""
+        weights = np.exp(host64(self.log_weights))
+        weights /= weights.sum(axis=1, keepdims=True)
+        mu = host64(self.mu)
+        if n is None:
+            if self.kind == "quadrature":  # nodes stand for a continuous prior
+                return [Smooth(m, w) for m, w in zip(mu, weights, strict=True)]
+            return [_merged(m, w) for m, w in zip(mu, weights, strict=True)]
+        laws: list[Any] = [None] * self.num_arms
+        for model, group, params in zip(self.models, self.groups, self.params, strict=True):
+            values = model.reward_values
+            if values is None:
+                return None
+            counts = compositions(n, len(values))
+            if counts is None:
+                return None
+            for place, arm in enumerate(group):
+                own = jax.tree.map(lambda leaf, i=place: leaf[i], params)
+                logs = host64(_value_table(model, own, jnp.asarray(values, self.mu.dtype)))
+                laws[arm] = _count_law(counts, logs, np.log(weights[arm]), mu[arm])
+        return laws
+
+
+def best_of(points: Float[Array, "K M"], weights: Float[Array, "K M"]) -> Float[Array, ""]:
+    """E[max_a X_a] of independent X_a on rising points: steps of the product of their CDFs."""
+    every = jnp.sort(points.ravel())
+    below = jax.vmap(lambda m: jnp.searchsorted(m, every, side="right"))(points)
+    sums = jnp.pad(jnp.cumsum(weights, axis=1), ((0, 0), (1, 0)))
+    product = jnp.prod(jnp.take_along_axis(sums, below, axis=1), axis=0)
+    return jnp.sum(every * jnp.diff(product, prepend=0)) / product[-1]
+
+
+def means_at(model: ArmModel, params: Params) -> Float[Array, "G N"]:
+    """Mean reward at every point of every arm of a group."""
+    return _means_at(model, params)
+
+
+@eqx.filter_jit
+def _means_at(model: ArmModel, params: Params) -> Array:
+    return jax.vmap(jax.vmap(lambda p: model.mean(p)))(params)
+
+
+@eqx.filter_jit
+def _value_table(model: ArmModel, params: Params, values: Array) -> Array:
+    """[N, C]: log-likelihood of each possible reward at each point."""
+    return _table(model, params, values)
+
+
+def _table(model: ArmModel, params: Params, values: Array) -> Array:
+    at = jax.vmap(lambda p, r: model.log_likelihood(p, r), in_axes=(None, 0))
+    return jax.vmap(at, in_axes=(0, None))(params, values)
+
+
+def _take_rows(leaf: Array, order: Array) -> Array:
+    """leaf[g, order[g]] for every row g, whatever the trailing axes."""
+    return jax.vmap(lambda row, o: row[o])(leaf, order)
+
+
+def check_support(model: ArmModel, reward: Any) -> None:
+    if not np.all(model.support.check(reward)):
+        raise ValueError(f"reward must be {model.support} for {model.name}, got {reward!r}")
+
+
+def refuse_impossible(belief: Belief, arm: Any, reward: Any) -> None:
+    """Data with zero likelihood at every point leaves no posterior."""
+    leaves = jax.tree.leaves(belief)
+    if is_concrete(leaves) and not np.all(np.isfinite(np.asarray(belief.predictive_mean()))):
+        raise ValueError(
+            f"reward {np.asarray(reward).tolist()} of arm {np.asarray(arm).tolist()} has zero "
+            "likelihood everywhere under the model: the data contradict it"
+        )
+
+
+def _merged(points: np.ndarray, weights: np.ndarray) -> Discrete:
+    order = np.argsort(points)
+    return Discrete(points[order], weights[order])
+
+
+def compositions(total: int, parts: int) -> np.ndarray | None:
+    """All counts [m, parts] with that total, or None if they are too many."""
+    import itertools
+    import math
+
+    if math.comb(total + parts - 1, parts - 1) > _MAX_LAW:
+        return None
+    bars = itertools.combinations(range(total + parts - 1), parts - 1)
+    edges = np.array(list(bars), int).reshape(-1, parts - 1)
+    edges = np.pad(edges, ((0, 0), (1, 1)), constant_values=(-1, total + parts - 1))
+    edges[:, 0] = -1
+    edges[:, -1] = total + parts - 1
+    return np.diff(edges, axis=1) - 1
+
+
+def _count_law(
+    counts: np.ndarray, logs: np.ndarray, log_weights: np.ndarray, mu: np.ndarray
+) -> Discrete:
+    """Law of the posterior mean when the data are how often each value came up."""
+    from scipy.special import gammaln, logsumexp
+
+    total = counts.sum(axis=1)[0]
+    ways = gammaln(total + 1) - gammaln(counts + 1).sum(axis=1)
+    # 0 * -inf is 0 here: a value that did not come up says nothing, however unlikely it was.
+    finite = np.where(np.isfinite(logs), logs, -1e300)
+    joint = log_weights[None, :] + counts @ finite.T
+    evidence = logsumexp(joint, axis=1)
+    means = np.exp(joint - evidence[:, None]) @ mu
+    mass = np.exp(ways + evidence)
+    order = np.argsort(means)
+    return Discrete(means[order], (mass / mass.sum())[order])

@@ -1,0 +1,333 @@
+"""A model as read: everything a belief asks of an arm.
+
+The user's function is called with its latents filled in, and the law of its reward is taken from
+the call; densities, means and draws are those of that law. The function runs only while JAX
+traces, never in the compiled programs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpyro.distributions import biject_to
+from numpyro.primitives import Messenger
+
+from irsppl.models import _quantiles as quantiles
+from irsppl.models._distributions import Distribution, in_support, is_discrete
+from irsppl.models._means import closed_mean, numerical_mean
+from irsppl.models._structure import LinearGaussianForm
+from irsppl.models._support import RewardSupport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Params = dict[str, Array]
+
+# Discrete latents are enumerated up to this many combinations.
+MAX_COMBINATIONS = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteInfo:
+    """One latent site."""
+
+    name: str
+    shape: tuple[int, ...]
+    unconstrained_shape: tuple[int, ...]  # () of size 0 in z for discrete sites
+    start: int  # its place in the unconstrained vector z: z[start : start + size]
+    size: int  # 0 for discrete sites
+    discrete: bool
+    distribution: str  # name of the prior's family
+    support: str
+    values: np.ndarray | None = None  # what one element of a discrete site can be, if finite
+
+
+def broadcasting() -> Any:
+    """NumPyro, and users' models, broadcast between ranks; a strict session must let them."""
+    return jax.numpy_rank_promotion("allow")
+
+
+def _relaxed(method: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with broadcasting():
+            return method(*args, **kwargs)
+
+    return run
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArmModel:
+    """A user's model, read. Hashed by identity: a static argument, not a pytree.
+
+    `Params` is a dict from latent site to value, in the constrained space of the sample sites. The
+    methods work on one parameter point and one reward, are traceable, and are meant to be vmapped.
+    `arm` is needed by joint models only, and may be traced.
+    """
+
+    name: str
+    num_arms: int  # of a joint model; 1 for a per-arm model
+    joint: bool
+    latents: dict[str, SiteInfo]
+    dim: int  # of the unconstrained continuous latents, z
+    num_uniforms: int  # that `prior_from_uniforms` takes (dim, and one per discrete element)
+    has_icdf: bool
+    support: RewardSupport
+    mean_method: str  # "closed form", "values", "user" or "quadrature"
+    mean_error: float  # largest estimated error of the mean over prior draws, 0.0 if exact
+    conjugate: tuple[str, dict[str, Any]] | None = None
+    linear_gaussian: LinearGaussianForm | None = None
+    _call: Callable[[Any, Any], Any] = dataclasses.field(repr=False, default=lambda arm, r: None)
+    _reward_site: str = dataclasses.field(repr=False, default="reward")
+    _values: np.ndarray | None = dataclasses.field(repr=False, default=None)
+    _user_mean: Any = dataclasses.field(repr=False, default=None)
+    _tables: dict[str, Any] = dataclasses.field(repr=False, default_factory=dict)
+    _counts: dict[str, np.ndarray] = dataclasses.field(repr=False, default_factory=dict)
+
+    # ---- what kinds of latents there are
+    @property
+    def has_continuous(self) -> bool:
+        return self.dim > 0
+
+    @property
+    def has_discrete(self) -> bool:
+        return any(site.discrete for site in self.latents.values())
+
+    @property
+    def discrete(self) -> bool:
+        """Whether every latent is discrete."""
+        return not self.has_continuous
+
+    @property
+    def reward_values(self) -> np.ndarray | None:
+        """The finitely many rewards there are, rising, or None."""
+        return self.support.values
+
+    # ---- the prior
+    @_relaxed
+    def sample_prior(self, key: Array) -> Params:
+        """One draw of all latents."""
+        keys = jax.random.split(key, max(len(self.latents), 1))
+        order = {name: i for i, name in enumerate(self.latents)}
+        visit = self._visit(lambda name, fn: fn.sample(keys[order[name]]), 0)
+        return visit.latents()
+
+    def prior_from_uniforms(self, u: Float[Array, " num_uniforms"]) -> Params | None:
+        """A draw of all latents from uniforms, or None where some prior has no such map.
+
+        Uniform u give the prior exactly, also when priors depend on other latents: each site's
+        inverse CDF is taken given the sites before it. A set that fills the unit cube evenly gives
+        one that fills the prior evenly.
+        """
+        if not self.has_icdf:
+            return None
+        return self._from_uniforms(quantiles.Uniforms(u))
+
+    @_relaxed
+    def _from_uniforms(self, uniforms: quantiles.Uniforms) -> Params:
+        def choose(name: str, fn: Distribution) -> Array:
+            return quantiles.draw(fn, uniforms, self._tables.get(name), self._counts.get(name))
+
+        return self._visit(choose, 0).latents()
+
+    @_relaxed
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Log density (mass, for discrete sites) of all latents in their own space."""
+        visit = self._visit(lambda name, fn: params[name], 0)
+        return _total([jnp.sum(fn.log_prob(value)) for _, fn, value in visit.sites])
+
+    @_relaxed
+    def log_prior_unconstrained(
+        self, z: Float[Array, " dim"], discrete: Params | None = None
+    ) -> Float[Array, ""]:
+        """Log density of the unconstrained vector z, Jacobian included.
+
+        discrete: values of the discrete sites, if there are any; their log mass is included.
+        """
+        terms: list[Array] = []
+        self._visit(self._place(z, discrete, terms), 0)
+        return _total(terms)
+
+    @_relaxed
+    def constrain(self, z: Float[Array, " dim"], discrete: Params | None = None) -> Params:
+        """The latents at an unconstrained point."""
+        return self._visit(self._place(z, discrete, []), 0).latents()
+
+    def _place(self, z: Array, discrete: Params | None, terms: list[Array]) -> Callable:
+        def choose(name: str, fn: Distribution) -> Array:
+            site = self.latents[name]
+            if site.discrete:
+                if discrete is None:
+                    raise ValueError(f"discrete= must give a value for the latent {name!r}")
+                terms.append(jnp.sum(fn.log_prob(discrete[name])))
+                return discrete[name]
+            part = z[site.start : site.start + site.size].reshape(site.unconstrained_shape)
+            transform = biject_to(fn.support)
+            value = transform(part)
+            terms.append(jnp.sum(fn.log_prob(value)))
+            terms.append(jnp.sum(transform.log_abs_det_jacobian(part, value)))
+            return value
+
+        return choose
+
+    @_relaxed
+    def unconstrain(self, params: Params) -> Float[Array, " dim"]:
+        """The unconstrained vector of the continuous latents."""
+        visit = self._visit(lambda name, fn: params[name], 0)
+        parts = [
+            biject_to(fn.support).inv(value).reshape(-1)
+            for name, fn, value in visit.sites
+            if not self.latents[name].discrete
+        ]
+        return jnp.concatenate(parts) if parts else jnp.zeros((0,))
+
+    def enumerate_latents(self) -> tuple[Params, np.ndarray] | None:
+        """(every combination of the latents [J, ...], log prior [J]), impossible ones left out.
+
+        None unless all latents are discrete with finitely many, not too many, values.
+        """
+        sites = list(self.latents.values())
+        if not self.discrete or any(site.values is None for site in sites):
+            return None
+        sizes = [int(np.prod(site.shape, dtype=int)) for site in sites]
+        axes = [site.values for site, n in zip(sites, sizes, strict=True) for _ in range(n)]
+        if np.prod([float(len(axis)) for axis in axes]) > MAX_COMBINATIONS:  # type: ignore[arg-type]
+            return None
+        grid: list[np.ndarray] = list(np.meshgrid(*axes, indexing="ij"))  # type: ignore[arg-type]
+        flat = np.stack([part.reshape(-1) for part in grid], axis=1)
+        ends_ = np.cumsum(sizes)
+        params = {
+            site.name: jnp.asarray(flat[:, end - n : end].reshape((-1, *site.shape)))
+            for site, n, end in zip(sites, sizes, ends_, strict=True)
+        }
+        log_prior = np.asarray(jax.jit(jax.vmap(self._checked_log_prior))(params))
+        keep = log_prior > -np.inf
+        return {name: value[keep] for name, value in params.items()}, log_prior[keep]
+
+    @_relaxed
+    def _checked_log_prior(self, params: Params) -> Array:
+        """Log prior, minus infinity where a discrete value is outside the support of its site."""
+        visit = self._visit(lambda name, fn: params[name], 0)
+        terms = [
+            jnp.sum(jnp.where(in_support(fn, value), fn.log_prob(value), -jnp.inf))
+            for _, fn, value in visit.sites
+        ]
+        return _total(terms)
+
+    # ---- the reward, given the latents
+    @_relaxed
+    def log_likelihood(self, params: Params, reward: Any, arm: Any = None) -> Float[Array, ""]:
+        """Log density (mass) of one reward; minus infinity where the reward is impossible."""
+        fn = self._reward_law(params, arm)
+        reward = jnp.asarray(reward)
+        if self._values is not None:
+            gaps = jnp.abs(jnp.asarray(self._values) - reward)
+            value = jnp.argmin(gaps)
+            ok = jnp.min(gaps) <= 1e-4 * (1 + jnp.abs(reward))
+        else:
+            value, ok = reward, in_support(fn, reward)
+        if is_discrete(fn):
+            value = jnp.where(ok, value, 0).astype(jnp.result_type(int))
+        # An impossible reward is swapped for a possible one, so that no NaN reaches a gradient.
+        value = jnp.where(ok, value, _feasible(fn, value, self.support.inside))
+        log_prob = jnp.asarray(fn.log_prob(value)).reshape(())
+        return jnp.where(ok & ~jnp.isnan(log_prob), log_prob, -jnp.inf)
+
+    def mean(self, params: Params, arm: Any = None) -> Float[Array, ""]:
+        """mu(theta): the mean reward given the latents."""
+        return self._mean_and_error(params, arm)[0]
+
+    @_relaxed
+    def _mean_and_error(self, params: Params, arm: Any) -> tuple[Array, Array]:
+        zero = jnp.zeros(())
+        if callable(self._user_mean):
+            value = self._user_mean(params, arm) if self.joint else self._user_mean(params)
+            return jnp.asarray(value, float).reshape(()), zero
+        visit = self._visit(lambda name, fn: params[name], arm)
+        if self._user_mean is not None:
+            return jnp.asarray(visit.values[self._user_mean], float).reshape(()), zero
+        fn = visit.reward["fn"]
+        if self._values is not None:
+            log_probs = fn.log_prob(jnp.arange(len(self._values)))
+            return jnp.sum(jnp.exp(log_probs) * jnp.asarray(self._values, log_probs.dtype)), zero
+        if self.mean_method == "closed form":
+            mean = closed_mean(fn)
+            assert mean is not None
+            return jnp.asarray(mean, float), zero
+        return numerical_mean(fn)
+
+    @_relaxed
+    def sample_reward(self, key: Array, params: Params, arm: Any = None) -> Float[Array, ""]:
+        """One reward."""
+        draw = self._reward_law(params, arm).sample(key)
+        if self._values is not None:
+            return jnp.asarray(self._values, float)[draw]
+        return jnp.asarray(draw, float).reshape(())
+
+    # ---- running the user's function
+    def _reward_law(self, params: Params, arm: Any) -> Distribution:
+        return self._visit(lambda name, fn: params[name], arm).reward["fn"]
+
+    def _visit(self, choose: Callable[[str, Distribution], Any], arm: Any) -> Visit:
+        if self.joint and arm is None:
+            raise ValueError(f"arm= is needed: {self.name} is a joint model")
+        visit = Visit(choose, self._reward_site)
+        with visit:
+            self._call(arm, None)
+        return visit
+
+
+class Visit(Messenger):
+    """One run of the function: chooses the latents as they come, and notes every site."""
+
+    def __init__(self, choose: Callable[[str, Distribution], Any], reward_site: str):
+        super().__init__()
+        self.choose = choose
+        self.reward_site = reward_site
+        self.reward: Any = None  # the message of the reward site
+        self.sites: list[tuple[str, Distribution, Array]] = []  # latents in order
+        self.messages: list[Any] = []
+        self.values: dict[str, Any] = {}
+
+    def latents(self) -> Params:
+        return {name: value for name, _, value in self.sites}
+
+    def process_message(self, msg: Any) -> None:
+        # The outermost handler: plates, reparameterisations and the like have had their say, and
+        # a value given by handlers.substitute is a constant.
+        self.messages.append(dict(msg))
+        if msg["type"] != "sample":
+            return
+        name, fn = msg["name"], msg["fn"]
+        if name == self.reward_site:
+            self.reward = dict(msg)
+            if msg["value"] is None:
+                msg["value"] = jnp.zeros(fn.shape())  # nothing reads it; drawing would be waste
+        elif not msg["is_observed"] and msg["value"] is None:
+            value = jnp.asarray(self.choose(name, fn))
+            msg["value"] = value
+            self.sites.append((name, fn, value))
+
+    def postprocess_message(self, msg: Any) -> None:
+        if "name" in msg and msg["type"] in ("sample", "deterministic"):
+            self.values[msg["name"]] = msg["value"]
+
+
+def _total(terms: list[Array]) -> Array:
+    total = jnp.zeros(())
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _feasible(fn: Distribution, value: Array, fallback: float) -> Array:
+    try:
+        return jnp.asarray(fn.support.feasible_like(value)).astype(value.dtype).reshape(())
+    except (NotImplementedError, AttributeError):
+        return jnp.asarray(fallback).astype(value.dtype)

@@ -1,0 +1,251 @@
+"""A model tried on draws from its prior: what only numbers can tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from irsppl.models._calls import TRACER_ERRORS
+from irsppl.models._distributions import Distribution
+from irsppl.models._means import NoMean
+from irsppl.models._model import ArmModel, SiteInfo, Visit
+from irsppl.models._support import RewardSupport, ends
+
+_TRIALS = 4096
+# A numerical mean less accurate than this (relative to the spread of rewards) is refused.
+_MEAN_TOLERANCE = 1e-2
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A model tried on draws from its prior, `[S]` each; arms in turn."""
+
+    params: dict[str, np.ndarray]
+    arms: np.ndarray
+    means: np.ndarray
+    errors: np.ndarray
+    rewards: np.ndarray
+    log_likelihoods: np.ndarray
+    log_priors: np.ndarray
+    lows: np.ndarray
+    highs: np.ndarray
+    integer: bool
+    open_low: bool
+    open_high: bool
+
+
+def try_out(model: ArmModel, say: str) -> Trial:
+    kinds: list[tuple[bool, bool, bool]] = []
+
+    def one(source: Array, key: Array, arm: Array) -> dict[str, Any]:
+        at = arm if model.joint else None
+        drawn = model.prior_from_uniforms(source) if model.has_icdf else None
+        params = model.sample_prior(source) if drawn is None else drawn
+        mean, error = model._mean_and_error(params, at)
+        low, high, *kind = ends(model._reward_law(params, at))
+        kinds.append(tuple(kind))  # type: ignore[arg-type]
+        reward = model.sample_reward(key, params, at)
+        return {
+            "params": params,
+            "means": mean,
+            "errors": error,
+            "rewards": reward,
+            "log_likelihoods": model.log_likelihood(params, reward, at),
+            "log_priors": model.log_prior(params),
+            "lows": low,
+            "highs": high,
+        }
+
+    arms = np.arange(_TRIALS) % model.num_arms
+    keys = jax.random.split(jax.random.key(0), _TRIALS)
+    # It runs once, so it had better compile quickly than well: uniforms spare NumPyro's samplers.
+    sources: Any = jax.random.split(jax.random.key(1), _TRIALS)
+    if model.has_icdf:
+        uniforms = np.random.default_rng(0).random((_TRIALS, model.num_uniforms))
+        sources = jnp.asarray(uniforms, jnp.result_type(float))
+    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    try:
+        out = jax.jit(jax.vmap(one), compiler_options=quick)(sources, keys, arms)
+    except NoMean as error:
+        raise ValueError(
+            say + "the reward's law has no mean that can be computed; give it with mean="
+        ) from error
+    except TRACER_ERRORS as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(
+            say + "the model treats a random value as a plain Python number; use jnp functions. "
+            f"JAX says: {first}"
+        ) from error
+    except Exception as error:
+        raise ValueError(
+            say + f"the model raised {type(error).__name__} when mapped over draws: {error}"
+        ) from error
+    integer, open_low, open_high = kinds[0]
+    host = jax.device_get(out)
+    return Trial(arms=arms, integer=integer, open_low=open_low, open_high=open_high, **host)
+
+
+def check_trial(model: ArmModel, trial: Trial, say: str) -> None:
+    def example(bad: np.ndarray) -> str:
+        i = int(np.argmax(bad))
+        where = ", ".join(f"{k} = {np.array2string(v[i])}" for k, v in trial.params.items())
+        return where + (f", arm {trial.arms[i]}" if model.joint else "")
+
+    for site, draws in trial.params.items():
+        bad = ~np.all(np.isfinite(draws).reshape(_TRIALS, -1), axis=1)
+        if bad.any():
+            raise ValueError(
+                say + f"draws of the latent {site!r} from its prior are not finite; check the "
+                "prior's parameters"
+            )
+    bad = ~np.isfinite(trial.log_priors)
+    if bad.any():
+        raise ValueError(
+            say + f"the prior's density is not finite at its own draws ({example(bad)}); check "
+            "the priors' parameters"
+        )
+    bad = ~np.isfinite(trial.means)
+    if bad.all():
+        raise ValueError(
+            say + "the mean reward is infinite or does not exist, so no policy has a value; use a "
+            "reward distribution with a finite mean (for a Cauchy, a StudentT with df above 1)"
+        )
+    if bad.any():
+        raise ValueError(
+            say + f"the mean reward is infinite or not a number for some latents, such as "
+            f"{example(bad)}; restrict the prior to where the mean is finite"
+        )
+    bad = ~np.isfinite(trial.rewards)
+    if bad.any():
+        raise ValueError(
+            say + f"rewards drawn from the model are not finite at {example(bad)}; check the "
+            "parameters of the reward's distribution"
+        )
+    bad = ~np.isfinite(trial.log_likelihoods)
+    if bad.mean() > 1e-3:
+        raise ValueError(
+            say + "rewards drawn from the model have no finite density under it, such as "
+            f"{trial.rewards[int(np.argmax(bad))]:g} at {example(bad)}; check the parameters of "
+            "the reward's distribution"
+        )
+    spread = np.std(trial.rewards) + 1e-30
+    if np.max(trial.errors) > _MEAN_TOLERANCE * spread:
+        raise ValueError(
+            say + f"the reward's law has no closed-form mean, and its numerical mean is only known "
+            f"to within {np.max(trial.errors):.2g}; give the mean with mean="
+        )
+    if model.mean_method == "user":
+        _check_user_mean(trial, say)
+    _warn_heavy_tail(trial, say)
+
+
+def _check_user_mean(trial: Trial, say: str) -> None:
+    gap = trial.rewards - trial.means
+    error = np.std(gap) / np.sqrt(_TRIALS) + 1e-6 * np.max(np.abs(trial.means))
+    # Six standard errors: a right mean is refused once in 500 million readings.
+    if abs(np.mean(gap)) > 6 * error:
+        raise ValueError(
+            say + f"mean= does not give the mean reward: over prior draws it averages "
+            f"{np.mean(trial.means):.4g}, the rewards drawn average {np.mean(trial.rewards):.4g}"
+        )
+
+
+def _warn_heavy_tail(trial: Trial, say: str) -> None:
+    """A prior under which the mean reward itself has an infinite expectation makes V* infinite."""
+    size = np.sort(np.abs(trial.means - np.median(trial.means)))
+    tail, start = size[-_TRIALS // 32 :], size[-_TRIALS // 32 - 1]
+    if start <= 0 or tail[-1] < 100 * np.median(size):
+        return
+    # Hill's estimate of one over the tail's exponent, which must be above 1.
+    if np.mean(np.log(tail / start)) > 1 / 1.1:
+        warnings.warn(
+            say + "under the prior the mean reward has so heavy a tail that its expectation may be "
+            "infinite; no bound is finite then. Narrow the prior (a scale on the log scale, such "
+            "as the sigma of a LogNormal, is the usual culprit)",
+            stacklevel=6,
+        )
+
+
+def _concrete_laws(model: ArmModel, trial: Trial, index: int) -> Visit:
+    params = {name: jnp.asarray(draws[index]) for name, draws in trial.params.items()}
+    arm = int(trial.arms[index]) if model.joint else None
+    return model._visit(lambda name, fn: params[name], arm)
+
+
+def _listed(fn: Distribution) -> np.ndarray | None:
+    """What one element of a discrete law can be, if NumPyro can list it."""
+    if not fn.has_enumerate_support or fn.event_shape:
+        return None
+    try:
+        support = fn.enumerate_support(expand=False)
+    except (NotImplementedError, ValueError):
+        return None
+    return np.unique(np.asarray(support))
+
+
+def _same_lists(lists: list[np.ndarray | None]) -> np.ndarray | None:
+    first = lists[0]
+    same = all(a is not None and first is not None and np.array_equal(a, first) for a in lists)
+    return first if same else None
+
+
+def with_values(model: ArmModel, trial: Trial) -> dict[str, SiteInfo]:
+    """Latents with the finite lists of their values, where the list is always the same."""
+    if not model.has_discrete:
+        return model.latents
+    visits = [_concrete_laws(model, trial, i) for i in range(4)]
+    sites = dict(model.latents)
+    for i, (name, _, _) in enumerate(visits[0].sites):
+        if sites[name].discrete:
+            values = _same_lists([_listed(visit.sites[i][1]) for visit in visits])
+            sites[name] = dataclasses.replace(sites[name], values=values)
+    return sites
+
+
+def discrete_values(model: ArmModel, trial: Trial) -> dict[str, np.ndarray]:
+    """For each discrete latent, values outside of which it practically never falls."""
+    found = {}
+    for name, site in model.latents.items():
+        if site.discrete and site.values is not None:
+            found[name] = site.values
+        elif site.discrete and np.min(trial.params[name]) >= 0:
+            most = int(np.max(trial.params[name]))
+            if most <= 2048:
+                found[name] = np.arange(2 * most + 32)
+    return found
+
+
+def reward_support(model: ArmModel, trial: Trial, say: str) -> RewardSupport:
+    values = None
+    if trial.integer:
+        count = min(max(model.num_arms, 4), 64)
+        lists = [_listed(_concrete_laws(model, trial, i).reward["fn"]) for i in range(count)]
+        values = _same_lists(lists)
+    table = model._values
+    if table is not None:
+        if values is None or not np.array_equal(values, np.arange(len(table))):
+            categories = "an unknown number of" if values is None else str(len(values))
+            raise ValueError(
+                say + f"values has {len(table)} entries, but the reward has {categories} "
+                "categories; give one value per category 0, 1, ..."
+            )
+        values = np.sort(table)
+    # Where the ends move with the latents, nothing is ruled out beforehand.
+    low = trial.lows[0] if np.all(trial.lows == trial.lows[0]) else -np.inf
+    high = trial.highs[0] if np.all(trial.highs == trial.highs[0]) else np.inf
+    return RewardSupport(
+        low=float(low),
+        high=float(high),
+        integer=trial.integer and table is None,
+        open_low=trial.open_low,
+        open_high=trial.open_high,
+        values=None if values is None else np.asarray(values, dtype=np.float64),
+        # A reward in the middle of those drawn.
+        inside=float(np.sort(trial.rewards)[_TRIALS // 2]),
+    )

@@ -1,0 +1,194 @@
+"""The command line: one JSON object, one line per error, and the numbers of the Python API."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import xarray as xr
+
+import irsppl
+from irsppl.cli import main
+from irsppl.studies import STUDIES
+
+ROOT = pathlib.Path(__file__).parent.parent
+GAUSSIAN = ["--arms", "normal(0,1,noise=1)", "--arms", "normal(0.5,1,noise=2)", "--horizon", "5"]
+
+
+def gaussian():
+    return irsppl.Bandit(irsppl.NormalNormal([0.0, 0.5], [1.0, 1.0], [1.0, 2.0]), 5)
+
+
+def run(capsys, *arguments):
+    """(exit code, standard output, standard error)"""
+    try:
+        code = main([str(a) for a in arguments])
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def as_json(capsys, *arguments):
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert code == 0 and out.count("\n") == 1
+    return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_bound_agrees_with_python(capsys):
+    names = ["ts", "irs.v-zero", "irs.ff"]
+    options = [part for name in names for part in ("--penalty", name)]
+    told = as_json(capsys, "bound", *GAUSSIAN, *options, "--samples", 60, "--seed", 3)
+    bounds = irsppl.bound(gaussian(), names, key=3, num_samples=60)
+    assert list(told["bounds"]) == names and told["tightest"] == bounds.tightest.penalty
+    for name, bound in bounds.items():
+        shown = told["bounds"][name]
+        assert shown["value"] == bound.value and shown["stderr"] == bound.stderr
+        assert shown["regret_bound"] == bound.regret_bound and shown["exact"] == bound.exact
+    assert (told["horizon"], told["num_arms"], told["seed"]) == (5, 2, 3)
+
+
+def test_simulate_agrees_with_python(capsys, tmp_path):
+    told = as_json(
+        capsys, "simulate", *GAUSSIAN, "--policy", "ts", "--policy", "irs.fh", "--replications", 50,
+        "--seed", 2, "--per-period", "--out", tmp_path / "data.nc",
+    )  # fmt: skip
+    data = irsppl.simulate(
+        gaussian(), ["ts", "irs.fh"], key=2, num_replications=50, per_period=True
+    )
+    table = irsppl.summary(data)
+    for name in ("ts", "irs.fh"):
+        shown = told["policies"][name]
+        assert shown["regret"] == table.loc[name, "regret"]
+        assert shown["value_stderr"] == table.loc[name, "value s.e."]
+        assert shown["period_regret"] == data["period_regret"].sel(policy=name).values.tolist()
+        assert sum(shown["pulls"]) == pytest.approx(5)
+    with xr.open_dataset(tmp_path / "data.nc", engine="h5netcdf") as saved:
+        assert (saved["regret"].values == data["regret"].values).all()
+
+
+def test_a_fixed_truth(capsys):
+    told = as_json(
+        capsys, "simulate", *GAUSSIAN, "--policy", "greedy", "--truth", "-1,2", "--replications", 30
+    )
+    assert told["truth"] == [-1, 2]
+    shown = told["policies"]["greedy"]
+    assert shown["value"] + shown["regret"] == pytest.approx(10, rel=1e-5)
+
+
+def test_numbers_that_json_lacks_become_null(capsys):
+    told = as_json(capsys, "simulate", *GAUSSIAN, "--replications", 1)
+    assert told["policies"]["ts"]["regret_stderr"] is None
+
+
+def test_tables_for_people(capsys, tmp_path):
+    code, out, _ = run(
+        capsys, "bound", *GAUSSIAN, "--penalty", "irs.ff", "--out", tmp_path / "bound.json"
+    )
+    assert code == 0 and "regret at least" in out and "exact" in out
+    assert json.loads((tmp_path / "bound.json").read_text())["bounds"]["irs.ff"]["exact"]
+    code, out, _ = run(capsys, "simulate", *GAUSSIAN, "--replications", 20, "--per-period")
+    assert code == 0 and "mean pulls" in out and "mean regret of each period" in out
+    code, out, _ = run(capsys, "studies")
+    assert code == 0 and all(name in out for name in STUDIES)
+    assert set(as_json(capsys, "studies")["studies"]) == set(STUDIES)
+
+
+STUDY = """
+from irsppl.studies import Study
+study = Study(name="tiny", title="Tiny", arms="normal(0,1,noise=1)x2", horizon=5,
+              horizons=(3,), policies=("ts", "greedy"), penalties=("ts", "irs.ff"),
+              replications=20)
+"""
+
+
+def test_a_study_from_a_file(capsys, tmp_path):
+    path = tmp_path / "tiny.py"
+    path.write_text(STUDY)
+    told = as_json(capsys, "study", path, "--out", tmp_path)
+    assert told["replications"] == 20 and told["pieces_computed"] > 0
+    assert told["table"]["greedy"]["regret"] > 0
+    assert told["table"]["irs.ff"]["regret"] is None
+    for file in told["files"]:
+        assert pathlib.Path(file).is_file()
+    code, out, _ = run(capsys, "study", path, "--out", tmp_path, "--replications", 20)
+    assert code == 0 and "regret bound" in out and "figure.png" in out
+    code, _, err = run(capsys, "study", path, "--out", tmp_path, "--seed", 1)
+    assert code == 2 and "key was 0 and is now 1" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["bound", "--horizon", "5"], "either --arms"),
+        (["bound", "--arms", "beta(1,1)"], "--horizon"),
+        (["bound", "--arms", "beta(1,1)", "--horizon", "0"], "horizon must be at least 1"),
+        (["bound", "--arms", "beta(1,1)", "--horizon", "few"], "invalid int value: 'few'"),
+        (["bound", "--arms", "coin(1)", "--horizon", "5"], "unknown family of arms 'coin'"),
+        (["bound", "--arms", "beta(1,1)", "--horizon", "5", "--penalty", "x"], "unknown penalty"),
+        (["bound", *GAUSSIAN, "--penalty", "ideal"], "finitely many"),
+        (["bound", "nowhere.py", "--horizon", "5"], "no model file nowhere.py"),
+        (["simulate", *GAUSSIAN, "--policy", "x"], "unknown policy 'x'"),
+        (["simulate", *GAUSSIAN, "--truth", "1,a"], "--truth must be numbers"),
+        (["simulate", *GAUSSIAN, "--truth", "1"], "means must have 2 entries"),
+        (["simulate", *GAUSSIAN, "--replications", "0"], "num_replications must be at least 1"),
+        (["study", "nothing"], "unknown study 'nothing'; known: bernoulli_10"),
+        (["study", "quickstart", "--compare"], "no printed figures"),
+        (["study", "nowhere.py"], "no study file nowhere.py"),
+        (["juggle"], "invalid choice: 'juggle'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_errors_take_one_line_and_code_2(capsys, arguments, told):
+    code, out, err = run(capsys, *arguments)
+    assert code == 2 and out == ""
+    assert told in err and err.count("\n") == 1 and err.startswith("irsppl")
+
+
+def test_help_shows_examples(capsys):
+    for arguments in (["--help"], ["bound", "--help"], ["study", "--help"]):
+        code, out, _ = run(capsys, *arguments)
+        assert code == 0 and "irsppl bound    --arms 'beta(3,1)'" in out
+
+
+def test_a_model_file(capsys, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(
+        "import numpyro, numpyro.distributions as dist\n"
+        "num_arms = 3\n"
+        "def arm(reward=None):\n"
+        "    p = numpyro.sample('p', dist.Beta(1, 1))\n"
+        "    numpyro.sample('reward', dist.Bernoulli(p), obs=reward)\n"
+    )
+    code, out, err = run(capsys, "bound", path, "--horizon", 6, "--penalty", "irs.ff", "--json")
+    if not hasattr(irsppl, "from_numpyro"):
+        assert code == 2 and "cannot read NumPyro models" in err and err.count("\n") == 1
+        return
+    told = json.loads(out)
+    known = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 3, [1.0] * 3), 6)
+    assert told["num_arms"] == 3
+    assert told["bounds"]["irs.ff"]["value"] == pytest.approx(irsppl.bound(known, "irs.ff").value)
+
+
+def test_as_a_module_json_is_all_of_standard_output():
+    command = [sys.executable, "-m", "irsppl", "bound", *GAUSSIAN, "--penalty", "ts", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert json.loads(done.stdout)["bounds"]["ts"]["exact"] is True
+
+
+def test_an_interrupted_study_says_so_and_ends_with_130(tmp_path):
+    path = tmp_path / "tiny.py"
+    path.write_text(STUDY)
+    command = [sys.executable, "-m", "irsppl", "study", str(path), "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--replications", "1000000"], stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    chunks = tmp_path / "tiny" / "chunks"
+    while process.poll() is None and not list(chunks.glob("policy-*.chunk")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run it again to go on" in err and "Traceback" not in err

@@ -1,0 +1,899 @@
+"""Reading NumPyro models: odd ones read rightly, bad ones refused in plain words."""
+
+import functools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.distributions import constraints, transforms
+from numpyro.infer.reparam import LocScaleReparam, TransformReparam
+from numpyro.infer.util import log_density, potential_energy
+from scipy import stats
+
+from irsppl.models import read_arm
+
+sample, plate = numpyro.sample, numpyro.plate
+
+
+# Run once each: better compiled quickly than well.
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def observe(law, reward):
+    return sample("reward", law, obs=reward)
+
+
+def draws_of(model, size=256, seed=0):
+    """Prior draws by the quicker way: uniforms where there is a map, NumPyro's samplers if not."""
+    if model.has_icdf:
+        u = np.random.default_rng(seed).random((size, model.num_uniforms), np.float32)
+        return quick(jax.vmap(model.prior_from_uniforms))(u)
+    keys = jax.random.split(jax.random.key(seed), size)
+    return quick(jax.vmap(model.sample_prior))(keys)
+
+
+def check_against_numpyro(model, function, args=(), arm=None):
+    """Densities equal NumPyro's own, and the unconstrained space is consistent, at a few draws."""
+    reward = jnp.asarray(model.support.inside)
+    whole = model.support.integer
+
+    def both(params):
+        likelihood = model.log_likelihood(params, reward, arm)
+        z = model.unconstrain(params)
+        kinds = {k: v for k, v in params.items() if model.latents[k].discrete}
+        parts = {
+            name: z[site.start : site.start + site.size].reshape(site.unconstrained_shape)
+            for name, site in model.latents.items()
+            if not site.discrete
+        }
+        ours = {
+            "joint": model.log_prior(params) + likelihood,
+            "unconstrained": model.log_prior_unconstrained(z, kinds) + likelihood,
+        }
+        seen = {"reward": reward.astype(int) if whole else reward}
+        with jax.numpy_rank_promotion("allow"):
+            known = handlers.substitute(function, data=kinds)
+            theirs = {
+                "joint": log_density(function, args, seen, params)[0],
+                "unconstrained": -potential_energy(known, args, seen, parts),
+            }
+        return ours, theirs, model.constrain(z, kinds)
+
+    params = draws_of(model, 16)
+    ours, theirs, back = quick(jax.vmap(both))(params)
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-3, atol=1e-3, err_msg=name)
+    for name, value in params.items():
+        np.testing.assert_allclose(back[name], value, rtol=2e-3, atol=1e-5, err_msg=name)
+
+
+# ---- odd models that read
+def plated(reward=None):
+    with plate("n", 3):
+        x = sample("x", dist.Normal(0, 1))
+    observe(dist.Normal(x.mean(), 1.0), reward)
+
+
+@functools.partial(handlers.reparam, config={"x": LocScaleReparam(0)})
+def decentred(reward=None):
+    scale = sample("scale", dist.HalfNormal(1.0))
+    observe(dist.Normal(sample("x", dist.Normal(1.0, scale)), 1.0), reward)
+
+
+def reparameterised(reward=None):
+    law = dist.TransformedDistribution(dist.Normal(0.0, 1.0), transforms.AffineTransform(1.0, 2.0))
+    with handlers.reparam(config={"x": TransformReparam()}):
+        x = sample("x", law)
+    numpyro.deterministic("double", 2 * x)
+    observe(dist.Normal(x, 1.0), reward)
+
+
+def half_beta(reward=None):
+    halve = transforms.AffineTransform(0.0, 0.5, domain=constraints.unit_interval)
+    x = sample("x", dist.TransformedDistribution(dist.Beta(2.0, 3.0), halve))
+    observe(dist.Bernoulli(x), reward)
+
+
+def hit_and_rate(reward=None):
+    hit = sample("hit", dist.Bernoulli(0.2))
+    rate = sample("rate", dist.Beta(2.0, 2.0))
+    observe(dist.Bernoulli(jnp.where(hit == 1, rate, 0.05)), reward)
+
+
+def moving_support(reward=None):
+    top = sample("top", dist.Gamma(2.0, 1.0))
+    x = sample("x", dist.Uniform(0.0, top))
+    observe(dist.Poisson(x + 0.1), reward)
+
+
+def zero_inflated(reward=None):
+    gate = sample("gate", dist.Beta(1.0, 3.0))
+    observe(dist.ZeroInflatedPoisson(gate, sample("rate", dist.Gamma(3.0, 1.0))), reward)
+
+
+def mixed_reward(reward=None):
+    x = sample("x", dist.Normal(0.0, 1.0))
+    weights = dist.Categorical(jnp.array([0.3, 0.7]))
+    observe(dist.MixtureGeneral(weights, [dist.Normal(x, 1.0), dist.Laplace(x + 1, 2.0)]), reward)
+
+
+def correlation(reward=None):
+    factor = sample("factor", dist.LKJCholesky(3, 1.0))
+    observe(dist.Normal(factor[2, 0], 1.0), reward)
+
+
+def ordered(reward=None):
+    law = dist.TransformedDistribution(
+        dist.Normal(0.0, 1.0).expand([3]), transforms.OrderedTransform()
+    )
+    observe(dist.Normal(sample("x", law)[1], 1.0), reward)
+
+
+def simplexes(reward=None):
+    p = sample("p", dist.Dirichlet(jnp.array([1.0, 2.0, 3.0])).expand([2]))
+    observe(dist.Normal(p[0, 1] + p[1, 2], 1.0), reward)
+
+
+def whole_reward(reward=None):
+    p = sample("p", dist.Beta(1.0, 1.0))
+    observe(dist.Bernoulli(p), None if reward is None else reward.astype(int))
+
+
+def nested(arm, reward=None):
+    with plate("a", 3, dim=-2), plate("b", 2, dim=-1):
+        x = sample("x", dist.Normal(jnp.zeros((3, 1)), 1.0))
+    observe(dist.Normal(x[arm].sum(), 1.0), reward)
+
+
+def batches(arm, reward=None):
+    p = sample("p", dist.Beta(2.0, 2.0))
+    observe(dist.Binomial(jnp.array([5, 10, 20])[arm], p), reward)
+
+
+ODD = {
+    # function: (joint arms, latents, dim, uniforms or None)
+    plated: (None, ["x"], 3, 3),
+    decentred: (None, ["scale", "x_decentered"], 2, 2),
+    reparameterised: (None, ["x_base"], 1, 1),
+    half_beta: (None, ["x"], 1, 1),
+    hit_and_rate: (None, ["hit", "rate"], 1, 2),
+    moving_support: (None, ["top", "x"], 2, 2),
+    zero_inflated: (None, ["gate", "rate"], 2, 2),
+    mixed_reward: (None, ["x"], 1, 1),
+    correlation: (None, ["factor"], 3, None),
+    ordered: (None, ["x"], 3, 3),
+    simplexes: (None, ["p"], 4, 4),
+    nested: (3, ["x"], 6, 6),
+    batches: (3, ["p"], 1, 1),
+}
+
+
+@pytest.mark.parametrize("function", ODD, ids=lambda f: f.__name__)
+def test_odd_models_read(function):
+    arms, latents, dim, uniforms = ODD[function]
+    model = read_arm(function, joint=arms is not None, num_arms=arms)
+    assert list(model.latents) == latents
+    assert model.dim == dim
+    assert model.has_icdf == (uniforms is not None)
+    assert model.num_uniforms == (uniforms or 0)
+    assert model.num_arms == (arms or 1)
+    args = () if arms is None else (1,)
+    check_against_numpyro(model, function, args, None if arms is None else 1)
+    assert model.support.check(model.support.inside)
+
+
+def test_a_model_is_a_static_value():
+    model = read_arm(whole_reward)
+    assert hash(model) == hash(model)
+    assert model == model and model != read_arm(whole_reward)
+    doubled = jax.jit(lambda model, x: 2 * model.mean({"p": x}), static_argnums=0)
+    assert doubled(model, 0.25) == 0.5
+
+
+def test_function_is_called_only_while_tracing():
+    calls = []
+
+    def arm(reward=None):
+        calls.append(1)
+        observe(dist.Normal(sample("x", dist.Normal(0.0, 1.0)), 1.0), reward)
+
+    model = read_arm(arm)
+    likelihood = quick(jax.vmap(model.log_likelihood, (0, None)))
+    params = draws_of(model)
+    likelihood(params, 0.5)
+    before = len(calls)
+    for reward in (1.0, 2.0, 3.0):
+        likelihood(params, reward)
+    assert len(calls) == before
+
+
+def test_other_names_and_bound_arguments():
+    def arm(scale, y=None):
+        sample("y", dist.Normal(sample("x", dist.Normal(0.0, 1.0)), scale), obs=y)
+
+    model = read_arm(functools.partial(arm, 2.0), reward_site="y")
+    assert model.conjugate == ("NormalNormal", {"mean": 0.0, "sd": 1.0, "noise_sd": 2.0})
+
+    @functools.partial(handlers.scope, prefix="page")
+    def scoped(reward=None):
+        observe(dist.Normal(sample("x", dist.Normal(0.0, 1.0)), 1.0), reward)
+
+    assert list(read_arm(scoped, reward_site="page/reward").latents) == ["page/x"]
+
+
+def test_substituted_latent_is_a_constant():
+    def arm(reward=None):
+        with handlers.substitute(data={"scale": 2.0}):
+            scale = sample("scale", dist.HalfNormal(1.0))
+        observe(dist.Normal(sample("x", dist.Normal(0.0, 1.0)), scale), reward)
+
+    model = read_arm(arm)
+    assert list(model.latents) == ["x"]
+    assert model.conjugate == ("NormalNormal", {"mean": 0.0, "sd": 1.0, "noise_sd": 2.0})
+
+
+def test_enumeration_of_discrete_latents():
+    def arm(reward=None):
+        kind = sample("kind", dist.Categorical(jnp.array([0.5, 0.0, 0.5])))
+        with plate("n", 2):
+            on = sample("on", dist.Bernoulli(jnp.array([0.2, 0.6, 0.9])[kind]))
+        observe(dist.Normal(on.sum() + 1.0 * kind, 1.0), reward)
+
+    model = read_arm(arm)
+    assert model.discrete and model.dim == 0
+    params, log_prior = model.enumerate_latents()
+    assert log_prior.shape == (8,)  # three kinds, one impossible, times four
+    np.testing.assert_allclose(np.exp(log_prior).sum(), 1, rtol=1e-5)
+    means = quick(jax.vmap(model.mean))(params)
+    expected = 0.5 * (2 * 0.2) + 0.5 * (2 + 2 * 0.9)
+    np.testing.assert_allclose(np.exp(log_prior) @ means, expected, rtol=1e-5)
+    assert read_arm(plated).enumerate_latents() is None
+
+
+def test_impossible_rewards_have_no_likelihood():
+    def arm(reward=None):
+        observe(dist.Uniform(0.0, sample("top", dist.LogNormal(0.0, 0.3))), reward)
+
+    model = read_arm(arm)
+    value = quick(jax.value_and_grad(lambda top, r: model.log_likelihood({"top": top}, r)))
+    assert value(1.5, 2.0)[0] == -jnp.inf
+    assert jnp.isfinite(value(1.5, 2.0)[1])
+    np.testing.assert_allclose(value(1.5, 1.0)[0], -np.log(1.5), rtol=1e-6)
+    assert not model.support.check(-1.0) and model.support.check(7.0)
+
+    count = read_arm(zero_inflated)
+    np.testing.assert_array_equal(
+        count.support.check([0, 1, 1.5, -1, np.nan]), [True, True, False, False, False]
+    )
+    at = {"gate": jnp.asarray(0.5), "rate": jnp.asarray(2.0)}
+    assert quick(count.log_likelihood)(at, 1.5) == -jnp.inf
+    assert str(count.support) == "a whole number of at least 0"
+
+
+# ---- means
+def mean_of(law, **options):
+    """Mean of a reward law that hangs on a latent in name only."""
+
+    def arm(reward=None):
+        x = sample("x", dist.Normal(0.0, 1e-3))
+        observe(law(1 + 0 * x), reward)
+
+    model = read_arm(arm, **options)
+    return model, float(quick(model.mean)({"x": jnp.asarray(0.0)}))
+
+
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        (lambda one: dist.FoldedDistribution(dist.Normal(one, 1.0)), stats.foldnorm(1).mean()),
+        (
+            lambda one: dist.TransformedDistribution(
+                dist.Normal(0.5 * one, 1.0), transforms.SigmoidTransform()
+            ),
+            0.602027,
+        ),
+        (lambda one: dist.TruncatedCauchy(0 * one, 1.0, low=-1.0, high=2.0), 0.2420787),
+        (
+            lambda one: dist.MixtureGeneral(
+                dist.Categorical(jnp.array([0.5, 0.5])),
+                [dist.FoldedDistribution(dist.Normal(one, 1.0)), dist.LogNormal(0.0, 1.0)],
+                support=constraints.positive,
+            ),
+            (stats.foldnorm(1).mean() + np.exp(0.5)) / 2,
+        ),
+        (
+            lambda one: dist.TransformedDistribution(
+                dist.Gamma(0.5 * one, 1.0), transforms.AffineTransform(3.0, -2.0)
+            ),
+            2.0,
+        ),
+    ],
+    ids=["folded", "logit-normal", "truncated cauchy", "mixture", "minus gamma"],
+)
+def test_numerical_means(law, expected):
+    model, mean = mean_of(law)
+    assert model.mean_method == "quadrature"
+    assert model.mean_error < 1e-4
+    np.testing.assert_allclose(mean, expected, rtol=2e-5)
+
+
+def test_mean_given_by_the_user():
+    def arm(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        numpyro.deterministic("twice", 2 * x)
+        observe(dist.Normal(2 * x, 1.0), reward)
+
+    by_name = read_arm(arm, mean="twice")
+    by_function = read_arm(arm, mean=lambda latents: 2 * latents["x"])
+    at = {"x": jnp.asarray(1.5)}
+    assert by_name.mean(at) == by_function.mean(at) == 3
+    assert by_name.mean_method == "user"
+    with pytest.raises(ValueError, match="mean= does not give the mean reward"):
+        read_arm(arm, mean=lambda latents: 2 * latents["x"] + 1)
+    with pytest.raises(ValueError, match="'thrice' is no site of the model; sites: x, twice"):
+        read_arm(arm, mean="thrice")
+    with pytest.raises(ValueError, match="name of a deterministic site or a function"):
+        read_arm(arm, mean=3)
+
+
+def test_values_of_categories():
+    def arm(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        observe(dist.OrderedLogistic(x, jnp.array([-1.0, 1.0])), reward)
+
+    model = read_arm(arm, values=[5.0, -1.0, 2.5])
+    np.testing.assert_array_equal(model.reward_values, [-1, 2.5, 5])
+    at = {"x": jnp.asarray(0.3)}
+    likelihood = quick(model.log_likelihood)
+    probs = np.exp([likelihood(at, v) for v in (5.0, -1.0, 2.5)])
+    np.testing.assert_allclose(probs.sum(), 1, rtol=1e-5)
+    np.testing.assert_allclose(quick(model.mean)(at), probs @ [5, -1, 2.5], rtol=1e-5)
+    assert likelihood(at, 3.0) == -jnp.inf
+    keys = jax.random.split(jax.random.key(0), 200)
+    rewards = quick(jax.vmap(lambda k: model.sample_reward(k, at)))(keys)
+    assert set(np.unique(rewards)) == {-1.0, 2.5, 5.0}
+
+
+def test_heavy_prior_is_warned_of():
+    def arm(reward=None):
+        observe(dist.LogNormal(0.0, sample("s", dist.HalfNormal(3.0))), reward)
+
+    with pytest.warns(UserWarning, match="expectation may be infinite"):
+        read_arm(arm)
+
+
+# ---- draws from uniforms
+def many(reward=None):
+    sample("normal", dist.Normal(1.0, 2.0))
+    sample("half", dist.HalfNormal(2.0))
+    sample("lognormal", dist.LogNormal(0.5, 0.7))
+    sample("beta", dist.Beta(0.5, 2.5))
+    sample("gamma", dist.Gamma(0.3, 2.0))
+    sample("inverse", dist.InverseGamma(3.0, 2.0))
+    sample("student", dist.StudentT(3.0, 1.0, 2.0))
+    sample("exponential", dist.Exponential(2.0))
+    sample("uniform", dist.Uniform(-1.0, 3.0))
+    sample("weibull", dist.Weibull(2.0, 1.5))
+    sample("truncated", dist.TruncatedNormal(0.0, 1.0, low=-1.0, high=2.0))
+    sample("cauchy", dist.HalfCauchy(1.0))
+    sample("count", dist.Poisson(3.0))
+    sample("kind", dist.Categorical(jnp.array([0.2, 0.5, 0.3])))
+    # parameters that are not constants, but have known values at known places
+    b = sample("b", dist.Uniform(2.0, 4.0))
+    sample("beta_of_b", dist.Beta(b, 2 * b))
+    sample("gamma_of_b", dist.Gamma(b, 1.0))
+    sample("student_of_b", dist.StudentT(b, 0.0, 1.0))
+    observe(dist.Normal(sample("x", dist.Normal(0.0, 1.0)), 1.0), reward)
+
+
+QUANTILES = {
+    "normal": stats.norm(1, 2),
+    "half": stats.halfnorm(0, 2),
+    "lognormal": stats.lognorm(0.7, scale=np.exp(0.5)),
+    "beta": stats.beta(0.5, 2.5),
+    "gamma": stats.gamma(0.3, scale=0.5),
+    "inverse": stats.invgamma(3, scale=2),
+    "student": stats.t(3, 1, 2),
+    "exponential": stats.expon(0, 0.5),
+    "uniform": stats.uniform(-1, 4),
+    "weibull": stats.weibull_min(1.5, scale=2),
+    "truncated": stats.truncnorm(-1, 2),
+    "cauchy": stats.halfcauchy(),
+    "count": stats.poisson(3),
+    "kind": stats.rv_discrete(values=([0, 1, 2], [0.2, 0.5, 0.3])),
+    "beta_of_b": stats.beta(3, 6),  # b is at its median, 3
+    "gamma_of_b": stats.gamma(3),
+    "student_of_b": stats.t(3),
+}
+
+
+def test_uniforms_give_the_priors_quantiles():
+    model = read_arm(many)
+    assert model.num_uniforms == len(model.latents) and model.has_icdf
+    levels = np.array([1e-6, 1e-3, 0.1, 0.33, 0.5, 0.77, 0.95, 0.999, 0.99999])
+    place = {name: i for i, name in enumerate(model.latents)}
+    u = np.full((len(QUANTILES), len(levels), model.num_uniforms), 0.5, np.float32)
+    for row, name in enumerate(QUANTILES):
+        u[row, :, place[name]] = levels
+    draws = quick(jax.vmap(jax.vmap(model.prior_from_uniforms)))(u)
+    for row, (name, law) in enumerate(QUANTILES.items()):
+        expected = law.ppf(u[row, :, place[name]].astype(float))
+        # NumPyro's own Cauchy loses digits in single precision.
+        rtol = 5e-3 if name == "cauchy" else 3e-4
+        np.testing.assert_allclose(draws[name][row], expected, rtol=rtol, atol=1e-6, err_msg=name)
+
+
+def test_uniforms_fill_joint_priors():
+    """A Dirichlet, a correlated normal and a mixture: moments from an even set of uniforms."""
+    cov = np.array([[1.0, 0.6], [0.6, 2.0]])
+
+    def arm(reward=None):
+        p = sample("p", dist.Dirichlet(jnp.array([1.0, 2.0, 3.0])))
+        v = sample("v", dist.MultivariateNormal(jnp.array([1.0, -1.0]), jnp.asarray(cov)))
+        weights = dist.Categorical(jnp.array([0.25, 0.75]))
+        law = dist.Beta(jnp.array([2.0, 20.0]), jnp.array([20.0, 2.0]))
+        m = sample("m", dist.MixtureSameFamily(weights, law))
+        observe(dist.Normal(p[0] + v[0] + m, 1.0), reward)
+
+    model = read_arm(arm)
+    assert model.num_uniforms == model.dim == 5
+    u = stats.qmc.Sobol(5, seed=1).random(4096).astype(np.float32)
+    draws = quick(jax.vmap(model.prior_from_uniforms))(u)
+    p, v, m = (np.asarray(draws[name], float) for name in "pvm")
+    law = stats.dirichlet([1, 2, 3])
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(p.mean(0), law.mean(), atol=1e-3)
+    np.testing.assert_allclose(np.cov(p.T), law.cov(), atol=1e-3)
+    np.testing.assert_allclose(v.mean(0), [1, -1], atol=3e-3)
+    np.testing.assert_allclose(np.cov(v.T), cov, atol=2e-2)
+    halves = [stats.beta(2, 20), stats.beta(20, 2)]
+    for x in (0.05, 0.3, 0.9):
+        expected = 0.25 * halves[0].cdf(x) + 0.75 * halves[1].cdf(x)
+        np.testing.assert_allclose(np.mean(m <= x), expected, atol=2e-3)
+
+
+# ---- conjugate families, and what only looks like one
+FEATURES = jnp.array([[1.0, 0.3], [1.0, 0.5], [1.0, 2.0]])
+
+
+def pair(prior, law, **options):
+    def arm(reward=None):
+        observe(law(sample("theta", prior)), reward)
+
+    return read_arm(arm, **options)
+
+
+POSITIVE = {
+    "beta": (dist.Beta(2.0, 3.0), dist.Bernoulli, {}, "BetaBernoulli", [2, 3]),
+    "uniform": (dist.Uniform(0.0, 1.0), dist.BernoulliProbs, {}, "BetaBernoulli", [1, 1]),
+    "normal": (
+        dist.Normal(0.3, 2.0),
+        lambda x: dist.Normal(x, 0.7),
+        {},
+        "NormalNormal",
+        [0.3, 2, 0.7],
+    ),
+    "poisson": (dist.Gamma(2.0, 0.3), dist.Poisson, {}, "GammaPoisson", [2, 0.3]),
+    "exponential prior": (dist.Exponential(0.3), dist.Poisson, {}, "GammaPoisson", [1, 0.3]),
+    "exponential": (dist.Gamma(3.0, 2.0), dist.Exponential, {}, "GammaExponential", [3, 2]),
+    "coin with values": (
+        dist.Beta(2.0, 3.0),
+        dist.Bernoulli,
+        {"values": [-1.0, 4.0]},
+        "DirichletCategorical",
+        [[3, 2], [-1, 4]],
+    ),
+    "dirichlet": (
+        dist.Dirichlet(jnp.array([1.0, 2.0, 0.5])),
+        dist.Categorical,
+        {"values": [1.0, 2.0, 5.0]},
+        "DirichletCategorical",
+        [[1, 2, 0.5], [1, 2, 5]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_conjugate_models_are_found(name):
+    prior, law, options, family, parameters = POSITIVE[name]
+    model = pair(prior, law, **options)
+    assert model.conjugate is not None and model.conjugate[0] == family
+    for found, expected in zip(model.conjugate[1].values(), parameters, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("by", ["variance", "precision"])
+def test_normal_inverse_gamma_is_found(by):
+    def variance(reward=None):
+        v = sample("v", dist.InverseGamma(3.0, 2.0))
+        m = sample("m", dist.Normal(0.5, jnp.sqrt(v / 2)))
+        observe(dist.Normal(m, jnp.sqrt(v)), reward)
+
+    def precision(reward=None):
+        tau = sample("tau", dist.Gamma(3.0, 0.5))
+        m = sample("m", dist.Normal(0.5, 1 / jnp.sqrt(2 * tau)))
+        observe(dist.Normal(m, 2 * tau**-0.5), reward)
+
+    model = read_arm(variance if by == "variance" else precision)
+    kappa, rate = (2, 2) if by == "variance" else (8, 2)
+    assert model.conjugate is not None and model.conjugate[0] == "NormalInverseGamma"
+    np.testing.assert_allclose(list(model.conjugate[1].values()), [0.5, kappa, 3, rate], rtol=1e-6)
+
+
+def test_independent_arms_of_a_joint_model_are_found():
+    def model(arm, reward=None):
+        with plate("arms", 3):
+            theta = sample("theta", dist.Beta(jnp.array([1.0, 2.0, 3.0]), 4.0))
+        p = numpyro.deterministic("p", theta[arm])
+        observe(dist.Bernoulli(p), reward)
+
+    family, parameters = read_arm(model, joint=True, num_arms=3).conjugate
+    assert family == "BetaBernoulli"
+    np.testing.assert_array_equal(parameters["alpha"], [1, 2, 3])
+    np.testing.assert_array_equal(parameters["beta"], [4, 4, 4])
+    # Two arms of three leave a latent over: still a model, no longer that family.
+    assert read_arm(model, joint=True, num_arms=2).conjugate is None
+
+
+@functools.partial(handlers.reparam, config={"theta": LocScaleReparam(0)})
+def shifted_by_reparam(reward=None):
+    observe(dist.Bernoulli(jax.nn.sigmoid(sample("theta", dist.Normal(0.0, 1.0)))), reward)
+
+
+def two_latents(reward=None):
+    sample("unused", dist.Normal(0.0, 1.0))
+    observe(dist.Bernoulli(sample("theta", dist.Beta(2.0, 3.0))), reward)
+
+
+def hierarchical(reward=None):
+    a = sample("a", dist.Gamma(2.0, 1.0))
+    observe(dist.Bernoulli(sample("theta", dist.Beta(a, 3.0))), reward)
+
+
+def wrong_scale(reward=None):
+    v = sample("v", dist.InverseGamma(3.0, 2.0))
+    m = sample("m", dist.Normal(0.5, v))  # v, not its square root
+    observe(dist.Normal(m, jnp.sqrt(v)), reward)
+
+
+def one_of_two(reward=None):
+    with plate("n", 2):
+        theta = sample("theta", dist.Beta(2.0, 3.0))
+    observe(dist.Bernoulli(theta[0]), reward)
+
+
+class _Odd(dist.BernoulliProbs):
+    def log_prob(self, value):
+        return super().log_prob(value) * 1.0001
+
+
+NEAR = {
+    "square": (dist.Beta(2.0, 3.0), lambda p: dist.Bernoulli(p**2)),
+    "where": (dist.Beta(2.0, 3.0), lambda p: dist.Bernoulli(jnp.where(p > 0.999999, 1.0, p))),
+    "clip": (dist.Beta(2.0, 3.0), lambda p: dist.Bernoulli(jnp.clip(p, 1e-7, 1 - 1e-7))),
+    "half": (dist.Beta(2.0, 3.0), lambda p: dist.Bernoulli(0.5 * p)),
+    "other side": (dist.Beta(2.0, 3.0), lambda p: dist.Bernoulli(1 - p)),
+    "logits": (dist.Normal(0.0, 1.0), lambda x: dist.Bernoulli(logits=x)),
+    "uniform to 0.9": (dist.Uniform(0.0, 0.9), dist.Bernoulli),
+    "scaled normal": (dist.Normal(0.0, 1.0), lambda x: dist.Normal(2 * x, 1.0)),
+    "noise of theta": (dist.Normal(0.0, 1.0), lambda x: dist.Normal(x, 1 + 0.001 * x**2)),
+    "truncated prior": (dist.TruncatedNormal(0.0, 1.0, low=-9.0), lambda x: dist.Normal(x, 1.0)),
+    "rate plus": (dist.Gamma(2.0, 1.0), lambda x: dist.Poisson(x + 1e-9)),
+    "double rate": (dist.Gamma(2.0, 1.0), lambda x: dist.Poisson(2 * x)),
+    "lognormal rate": (dist.LogNormal(0.0, 1.0), dist.Poisson),
+    "inverse rate": (dist.Gamma(3.0, 1.0), lambda x: dist.Exponential(1 / x)),
+    "gamma reward": (dist.Gamma(3.0, 1.0), lambda x: dist.Gamma(2.0, x)),
+    "geometric": (dist.Beta(3.0, 2.0), dist.Geometric),
+    "rounded": (dist.Normal(0.0, 1.0), lambda x: dist.Normal(jnp.round(x, 6), 1.0)),
+    "half precision": (
+        dist.Normal(0.0, 1.0),
+        lambda x: dist.Normal(x.astype(jnp.bfloat16).astype(jnp.float32), 1.0),
+    ),
+    "own class": (dist.Beta(2.0, 3.0), _Odd),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_near_misses_are_not_taken(name):
+    prior, law = NEAR[name]
+    assert pair(prior, law).conjugate is None
+
+
+@pytest.mark.parametrize(
+    "function", [shifted_by_reparam, two_latents, hierarchical, wrong_scale, one_of_two]
+)
+def test_near_misses_with_more_sites(function):
+    assert read_arm(function).conjugate is None
+
+
+def test_linear_gaussian_models_are_found():
+    def prices(arm, reward=None):
+        theta = sample("theta", dist.Normal(jnp.array([1.0, 2.0]), 0.5).to_event(1))
+        observe(dist.Normal(3 - FEATURES[arm] @ theta, jnp.array([1.0, 2.0, 3.0])[arm]), reward)
+
+    form = read_arm(prices, joint=True, num_arms=3).linear_gaussian
+    np.testing.assert_allclose(form.features, -np.asarray(FEATURES), rtol=1e-6)
+    np.testing.assert_allclose(form.offset, 3)
+    np.testing.assert_allclose(form.mean, [1, 2])
+    np.testing.assert_allclose(form.cov, 0.25 * np.eye(2))
+    np.testing.assert_allclose(form.noise_sd, [1, 2, 3])
+
+    def pooled(arm, reward=None):
+        level = sample("level", dist.Normal(1.0, 2.0))
+        with plate("arms", 3):
+            theta = sample("theta", dist.Normal(level, 0.3))
+        observe(dist.Normal(theta[arm], 0.5), reward)
+
+    model = read_arm(pooled, joint=True, num_arms=3)
+    assert model.conjugate is None  # the arms hang together through the level
+    np.testing.assert_allclose(model.linear_gaussian.cov, 4 + np.diag([0, 0.09, 0.09, 0.09]))
+    np.testing.assert_allclose(model.linear_gaussian.features, np.eye(4)[1:])
+
+
+def test_nearly_linear_models_are_not_taken():
+    def curved(arm, reward=None):
+        theta = sample("theta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        location = FEATURES[arm] @ theta
+        observe(dist.Normal(jnp.maximum(location, -50.0), 1.0), reward)
+
+    def spread(arm, reward=None):
+        scale = sample("scale", dist.LogNormal(0.0, 0.1))
+        theta = sample("theta", dist.Normal(0.0, scale).expand([2]).to_event(1))
+        observe(dist.Normal(FEATURES[arm] @ theta, 1.0), reward)
+
+    for function in (curved, spread):
+        model = read_arm(function, joint=True, num_arms=3)
+        assert model.linear_gaussian is None and model.conjugate is None
+
+
+# ---- refusals, with the words
+def refuse(function, words, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=words):
+            read_arm(function, **options)
+
+
+def test_refused_signatures():
+    refuse(3, "an arm must be a function such as `def arm")
+    refuse(lambda: None, "must take an argument `reward`.*it takes no argument")
+    refuse(lambda x, reward=None: None, r"argument\(s\) without a value: x; give defaults or bind")
+    refuse(lambda arm, reward=None: None, "if the arms share latents use from_numpyro_joint")
+    refuse(lambda reward=None: None, "must take the arm.*from_numpyro", joint=True, num_arms=2)
+    refuse(lambda arm, reward=None: None, "num_arms is needed", joint=True)
+    refuse(lambda arm, reward=None: None, "num_arms must be at least 1", joint=True, num_arms=0)
+
+
+def normal_arm(reward=None, *, extra=lambda: None, **options):
+    x = sample("x", dist.Normal(0.0, 1.0))
+    extra()
+    sample("reward", dist.Normal(x, 1.0), obs=reward, **options)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (lambda: numpyro.factor("f", 1.0), "'f' is a numpyro.factor"),
+        (lambda: numpyro.param("p", 1.0), "'p' is a numpyro.param, a number to be fitted"),
+        (
+            lambda: sample("y", dist.Normal(0.0, 1.0), obs=1.0),
+            "'y' is observed besides 'reward'; an arm has one observed site",
+        ),
+        (
+            lambda: sample("y", dist.ImproperUniform(constraints.real, (), ())),
+            "prior of 'y' is improper",
+        ),
+        (lambda: sample("y", dist.Delta(1.0)), "prior of 'y' mixes single values with a density"),
+        (
+            lambda: sample("y", dist.Normal(0.0, 1.0), sample_shape=(3,)),
+            "'y' is drawn with sample_shape.*numpyro.plate",
+        ),
+        (
+            lambda: sample("y", dist.Normal(0.0, 1.0).mask(False)),
+            "site 'y' is masked",
+        ),
+        (numpyro.prng_key, "random numbers outside numpyro.sample"),
+        (lambda: 1 / 0, "the model raised ZeroDivisionError: division by zero"),
+        (lambda: sample("x", dist.Normal(0.0, 1.0)), "two sites are named .x."),
+    ],
+    ids=[
+        "factor",
+        "param",
+        "observed",
+        "improper",
+        "delta",
+        "sample_shape",
+        "mask",
+        "key",
+        "error",
+        "name twice",
+    ],
+)
+def test_refused_sites(extra, words):
+    refuse(functools.partial(normal_arm, extra=extra), words)
+
+
+def test_refused_rewards():
+    def no_site(reward=None):
+        sample("y", dist.Normal(sample("x", dist.Normal(0.0, 1.0)), 1.0))
+
+    refuse(no_site, "no sample site named 'reward'.*reward_site=. Sites found: x, y")
+
+    def fixed(reward=None):
+        numpyro.deterministic("reward", sample("x", dist.Normal(0.0, 1.0)))
+
+    refuse(fixed, "'reward' is deterministic given the latents; a reward must be random")
+
+    def known(reward=None):
+        observe(dist.Normal(0.0, 1.0), reward)
+
+    refuse(known, "nothing is unknown")
+
+    def several(reward=None):
+        observe(dist.Normal(sample("x", dist.Normal(jnp.zeros(3), 1.0)), 1.0), reward)
+
+    refuse(several, r"'reward' has shape \(3,\), but a pull gives one number.*index its parameters")
+
+    def in_a_plate(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        with plate("obs", 1):
+            observe(dist.Normal(x, 1.0), reward)
+
+    refuse(in_a_plate, r"shape \(1,\).*take it out of its plate")
+
+    def unseen(reward=None):
+        sample("reward", dist.Normal(sample("x", dist.Normal(0.0, 1.0)), 1.0))
+
+    refuse(unseen, "does not observe the reward it is given; write.*obs=reward")
+
+    def logged(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        observe(dist.Normal(x, 1.0), None if reward is None else jnp.log1p(reward))
+
+    refuse(logged, "observes a transformed reward.*LogNormal")
+
+    def peeking(reward=None):
+        x = sample("x", dist.Normal(0.0 if reward is None else reward, 1.0))
+        observe(dist.Normal(x, 1.0), reward)
+
+    refuse(peeking, "depends on the observed reward")
+
+    def shy(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        if reward is None:
+            sample("y", dist.Normal(0.0, 1.0))
+        observe(dist.Normal(x, 1.0), reward)
+
+    refuse(shy, "latents differ between reward=None and a given reward")
+
+    def late(reward=None):
+        observe(dist.Normal(sample("x", dist.Normal(0.0, 1.0)), 1.0), reward)
+        sample("y", dist.Normal(0.0, 1.0))
+
+    refuse(late, "'y' is drawn after the reward")
+
+    def masked(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        with handlers.mask(mask=x > 0):
+            observe(dist.Normal(x, 1.0), reward)
+
+    refuse(masked, "'reward' is masked")
+
+    def scaled(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        with handlers.scale(scale=0.5):
+            observe(dist.Normal(x, 1.0), reward)
+
+    refuse(scaled, "density of site 'reward' is scaled")
+
+    def noiseless(reward=None):
+        observe(dist.Delta(sample("x", dist.Normal(0.0, 1.0))), reward)
+
+    refuse(noiseless, "has no noise")
+
+
+def test_refused_means():
+    def cauchy(reward=None):
+        observe(dist.Cauchy(sample("x", dist.Normal(0.0, 1.0)), 1.0), reward)
+
+    refuse(cauchy, "mean reward is infinite or does not exist.*StudentT with df above 1")
+
+    def folded(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        observe(dist.FoldedDistribution(dist.Cauchy(x, 1.0)), reward)
+
+    refuse(folded, "mean reward is infinite or does not exist")
+
+    def sometimes(reward=None):
+        df = sample("df", dist.Gamma(2.0, 1.0))
+        observe(dist.StudentT(df, 0.0, 1.0), reward)
+
+    refuse(
+        sometimes, "infinite or not a number for some latents, such as df = .*restrict the prior"
+    )
+
+    def category(reward=None):
+        observe(dist.Categorical(sample("p", dist.Dirichlet(jnp.ones(3)))), reward)
+
+    refuse(category, r"the reward is a category.*values=\[...\]")
+    refuse(category, "values has 2 entries, but the reward has 3 categories", values=[0, 1])
+    refuse(category, "values must be distinct", values=[0, 1, 1])
+    refuse(category, "values must be at least two finite numbers", values=[1])
+    refuse(normal_arm, "values= is for rewards that are categories", values=[0, 1])
+    refuse(normal_arm, "give mean= or values=, not both", values=[0, 1], mean="x")
+
+    def exponential(reward=None):
+        observe(dist.Exponential(sample("x", dist.Gamma(1.0, 1.0))), reward)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the heavy tail, which is what is refused
+        with pytest.raises(ValueError, match=r"expected reward is infinite.*above 1, got 1\.0"):
+            read_arm(exponential)
+
+
+def test_refused_shapes_and_side_effects():
+    def branching(reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        observe(dist.Normal(x if x > 0 else -x, 1.0), reward)
+
+    refuse(branching, "treats a random value as a plain Python number.*use jnp.where")
+
+    def growing(reward=None):
+        n = sample("n", dist.Poisson(3.0))
+        observe(dist.Normal(jnp.zeros(int(n)).sum(), 1.0), reward)
+
+    refuse(growing, "plain Python number")
+
+    rng = np.random.default_rng(0)
+
+    def rolling(reward=None):
+        observe(dist.Normal(sample("x", dist.Normal(rng.normal(), 1.0)), 1.0), reward)
+
+    refuse(rolling, "two calls of the model gave two different models")
+
+    def no_plate(arm, reward=None):
+        theta = sample("theta", dist.Normal(0.0, 1.0))
+        observe(dist.Normal(theta[arm], 1.0), reward)
+
+    refuse(no_plate, "the model raised IndexError", joint=True, num_arms=2)
+
+
+def test_refused_joint_models():
+    def own_latents(arm, reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        if arm == 1:
+            x = x + sample("y", dist.Normal(0.0, 1.0))
+        observe(dist.Normal(x, 1.0), reward)
+
+    refuse(own_latents, "arm 0 has x and arm 1 has x, y", joint=True, num_arms=2)
+
+    def branch(arm, reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        observe(dist.Normal(x if arm == 1 else 0.0, 1.0), reward)
+
+    refuse(branch, "treats the arm or a random value as a plain", joint=True, num_arms=2)
+
+    def own_prior(arm, reward=None):
+        x = sample("x", dist.Normal(jnp.array([0.0, 1.0])[arm], 1.0))
+        observe(dist.Normal(x, 1.0), reward)
+
+    refuse(
+        own_prior, "prior of 'x' depends on the arm.*give every arm its own", joint=True, num_arms=2
+    )
+
+    def shape(arm, reward=None):
+        x = sample("x", dist.Normal(jnp.zeros(int(arm) + 1), 1.0))
+        observe(dist.Normal(x[0], 1.0), reward)
+
+    refuse(shape, r"'x' is Normal of shape \(1,\) for arm 0 and .*\(2,\)", joint=True, num_arms=2)
+
+    def short(arm, reward=None):
+        x = sample("x", dist.Normal(0.0, 1.0))
+        observe(dist.Normal(x * jnp.array([1.0, 2.0])[arm], 1.0), reward)
+
+    refuse(short, "last arm, 2, points past the end of an array", joint=True, num_arms=3)

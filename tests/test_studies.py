@@ -1,0 +1,509 @@
+"""Studies: resumed runs end with the same numbers, damage is noticed, print stands beside them."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import irsppl
+from irsppl.penalties import PENALTIES
+from irsppl.policies import POLICIES
+from irsppl.studies import (
+    STUDIES,
+    Study,
+    comparison,
+    find_study,
+    parse_arms,
+    run_study,
+    study_table,
+)
+from irsppl.studies.named import _existing
+from irsppl.studies.report import comparison_text, paper_figures, table_text
+from irsppl.studies.run import _Runner
+from irsppl.studies.slip import one_stream_outcomes
+from irsppl.studies.store import Store
+
+TIMES = "seconds_per_path"
+
+
+def small(**changes):
+    study = Study(
+        name="small",
+        title="Two Gaussian arms",
+        arms=("normal(0,1,noise=1)", "normal(0.2,1,noise=2)"),
+        horizon=6,
+        horizons=(3,),
+        policies=("ts", "irs.fh", "greedy"),
+        penalties=("ts", "irs.ff", "irs.v-zero"),
+        replications=40,
+    )
+    return dataclasses.replace(study, **changes)
+
+
+def same(one, other):
+    """Every array byte for byte, timings aside."""
+    assert set(one.variables) == set(other.variables)
+    for name in one.variables:
+        if name != TIMES:
+            assert one[name].values.tobytes() == other[name].values.tobytes(), name
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    return run_study(small(), out=tmp_path_factory.mktemp("done"), block=10)
+
+
+def test_a_second_run_computes_nothing_and_says_the_same(done):
+    again = run_study(small(), out=done.folder.parent, block=10)
+    assert again.computed == 0 and again.reused == done.computed
+    same(done.data, again.data)
+
+
+def test_a_fresh_run_gives_identical_arrays(done, tmp_path):
+    same(done.data, run_study(small(), out=tmp_path, block=10).data)
+
+
+def test_blocks_give_the_numbers_of_one_long_simulation(done):
+    for horizon in (3, 6):
+        bandit = small().bandit(horizon)
+        data = irsppl.simulate(bandit, ["ts", "irs.fh", "greedy"], num_replications=40)
+        for name in ("value", "regret"):
+            ours = done.data[name].sel(horizon=horizon).values
+            np.testing.assert_array_equal(ours, data[name].values)
+        bounds = irsppl.bound(bandit, ["ts", "irs.ff", "irs.v-zero"], num_samples=40)
+        for name, bound in bounds.items():
+            cell = done.data.sel(penalty=name, horizon=horizon)
+            assert cell["bound"].item() == pytest.approx(bound.value, rel=1e-12)
+            assert cell["bound_stderr"].item() == pytest.approx(bound.stderr, rel=1e-9)
+            assert cell["regret_bound"].item() == pytest.approx(bound.regret_bound, abs=1e-12)
+            if not bound.exact:
+                np.testing.assert_array_equal(cell["inner_value"], bound.samples)
+    assert done.data["pulls"].sum("arm").values == pytest.approx(
+        np.broadcast_to([3.0, 6.0], (3, 2))
+    )
+
+
+def test_more_replications_go_on_from_those_there_are(tmp_path):
+    fewer = run_study(small(), 20, tmp_path / "a", block=10)
+    more = run_study(small(), 40, tmp_path / "a", block=10)
+    assert more.reused == fewer.computed and more.computed > 0
+    same(more.data, run_study(small(), 40, tmp_path / "b", block=10).data)
+
+
+def test_a_new_policy_or_horizon_leaves_the_others_alone(done, tmp_path):
+    run_study(small(policies=("ts",), horizons=()), out=tmp_path, block=10)
+    more = run_study(small(), out=tmp_path, block=10)
+    assert more.reused > 0
+    same(done.data, more.data)
+
+
+# ------------------------------------------------------------------ interruption and damage
+
+KILLED = """
+import sys
+from irsppl.studies import run_study
+from tests.test_studies import small
+run_study(small(horizons=()), 120, sys.argv[1], block=3, progress=False)
+"""
+
+
+def chunk_files(folder):
+    return {p.name: p.stat().st_mtime_ns for p in (folder / "small" / "chunks").glob("*.chunk")}
+
+
+def test_killed_three_times_and_resumed_equals_an_undisturbed_run(tmp_path):
+    """kill -9 at moments drawn at random; nothing finished is done again, nothing differs."""
+    study = small(horizons=())
+    undisturbed = run_study(study, 120, tmp_path / "whole", block=3)
+    total = undisturbed.computed
+    moments = random.Random(7)
+    before = {}
+    for share in (0.2, 0.45, 0.7):
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
+        process = subprocess.Popen(command, cwd=pathlib.Path(__file__).parent.parent)
+        wanted = int(total * (share + moments.uniform(-0.1, 0.1)))
+        while len(chunk_files(tmp_path / "killed")) < wanted and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.02))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+        after = chunk_files(tmp_path / "killed")
+        assert before.items() <= after.items(), "a finished chunk was computed again"
+        before = after
+    resumed = run_study(study, 120, tmp_path / "killed", block=3)
+    assert resumed.reused == len(before) and resumed.computed == total - len(before)
+    same(undisturbed.data, resumed.data)
+
+
+def test_a_damaged_chunk_is_computed_again_and_only_that(done, tmp_path):
+    run_study(small(), out=tmp_path, block=10)
+    files = sorted((tmp_path / "small" / "chunks").glob("policy-*.chunk"))
+    content = bytearray(files[0].read_bytes())
+    content[len(content) // 2] ^= 1
+    files[0].write_bytes(content)
+    files[1].write_bytes(files[1].read_bytes()[:-7])
+    files[2].write_bytes(b"")
+    files[3].write_bytes(files[4].read_bytes())  # whole, but under another's name
+    repaired = run_study(small(), out=tmp_path, block=10)
+    assert repaired.computed == 4
+    same(done.data, repaired.data)
+
+
+def test_a_chunk_is_whole_or_absent(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.save(("policy", "a/b*", 3), {"x": np.arange(3.0)})
+    np.testing.assert_array_equal(store.load(("policy", "a/b*", 3))["x"], [0, 1, 2])
+    assert store.load(("policy", "a/b?", 3)) is None  # its name on disk differs too
+
+    def fail(*_):
+        raise OSError("the power is gone")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="power"):
+        store.save(("policy", "new", 3), {"x": np.zeros(2)})
+    with pytest.raises(OSError, match="power"):
+        store.save(("policy", "a/b*", 3), {"x": np.zeros(2)})
+    assert store.load(("policy", "new", 3)) is None
+    np.testing.assert_array_equal(store.load(("policy", "a/b*", 3))["x"], [0, 1, 2])
+
+
+def test_results_of_another_run_are_not_mixed(done):
+    out = done.folder.parent
+    for study, key, block, told in (
+        (small(), 1, 10, "key was 0 and is now 1"),
+        (small(), 0, 20, "block was 10 and is now 20"),
+        (small(arms="normal(0,1,noise=3)x2"), 0, 10, "study.arms was"),
+        (small(horizon=7), 0, 10, "study.horizon was 6 and is now 7"),
+        (small(policies={"ts": "irs.fh"}), 0, 10, "study.policies.ts was 'ts' and is now 'irs.fh'"),
+    ):
+        with pytest.raises(ValueError, match=told) as error:
+            run_study(study, out=out, key=key, block=block)
+        assert "another folder" in str(error.value)
+    (out / "small" / "manifest.json").rename(out / "kept")
+    (out / "small" / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        run_study(small(), out=out, block=10)
+    (out / "kept").rename(out / "small" / "manifest.json")
+
+
+def test_another_version_is_not_mixed_in(done, monkeypatch):
+    monkeypatch.setattr(irsppl, "__version__", "99")
+    with pytest.raises(ValueError, match=r"irsppl was .* and is now '99'"):
+        run_study(small(), out=done.folder.parent, block=10)
+
+
+# ------------------------------------------------------------------ what comes out
+
+
+def test_files_and_table(done):
+    names = {path.name for path in done.folder.iterdir()}
+    wanted = {"table.md", "table.csv", "figure.png", "figure.svg", "data.nc", "manifest.json"}
+    assert wanted <= names and not any(name.endswith(".tmp") for name in names)
+    table = study_table(done.data)
+    assert list(table.index) == ["ts", "irs.fh", "greedy", "irs.ff", "irs.v-zero"]
+    at = done.data.sel(horizon=6)
+    assert table.loc["ts", "improvement"] == 0 and table.loc["ts", "regret_bound"] == 0
+    regrets = at["regret"].mean("replication")
+    assert table.loc["greedy", "regret"] == pytest.approx(regrets.sel(policy="greedy").item())
+    assert table.loc["irs.fh", "improvement"] == pytest.approx(
+        1 - (regrets.sel(policy="irs.fh") / regrets.sel(policy="ts")).item()
+    )
+    assert table.loc["irs.ff", "bound_improvement"] == pytest.approx(
+        (at["regret_bound"].sel(penalty="irs.ff") / regrets.min()).item()
+    )
+    assert (done.data[TIMES] > 0).all()
+    text = table_text(table)
+    assert text.count("**") == 4 and "exact" in text
+    assert len({len(line) for line in text.splitlines()}) == 1  # aligned
+
+
+def test_data_file_is_enough_to_draw_again(done):
+    from matplotlib.figure import Figure
+
+    from irsppl.plots import plot_horizons
+
+    with xr.open_dataset(done.folder / "data.nc", engine="h5netcdf") as data:
+        same(done.data, data.load())
+    ax = plot_horizons(data, ax=Figure().subplots())
+    assert len(ax.lines) == 3 + 2
+
+
+def test_one_row_for_a_bound_and_its_policy():
+    data = made_up(
+        "bernoulli_2", {"opt": 2.3, "lagr-ot": 2.6}, {"ideal": 2.24, "lagrangian": -12.5}
+    )
+    table = study_table(data)
+    assert list(table.index) == ["opt", "lagr-ot"]
+    assert table.loc["opt", "regret_bound"] == 2.24
+    assert table.loc["lagr-ot", "regret_bound"] == -12.5
+    assert "-5" not in table_text(table).splitlines()[-1].split("|")[5]
+
+
+def test_the_worked_example_solves_its_outcome(tmp_path):
+    study = STUDIES["worked_example"]
+    study = dataclasses.replace(
+        study, horizons=(), policies=(), penalties=("zero", "ts", "irs.fh", "ideal")
+    )
+    result = run_study(study, 20, tmp_path, compare=True)
+    beside = comparison(study, result.data)
+    exact = beside[beside["quantity"] == "outcome_value"]
+    assert len(exact) == 4 and (exact["independent_z"].abs() < 1e-3).all()
+    assert (result.folder / "compare.md").read_text().count("outcome value") == 4
+    assert "inner value" in (result.folder / "table.md").read_text()
+
+
+# ------------------------------------------------------------------ beside the paper
+
+
+def made_up(name, regrets, bounds):
+    """Data of a study whose regrets alternate about given means with standard error 0.01."""
+    spread = np.where(np.arange(100) % 2, 1.0, -1.0) * 0.01 * np.sqrt(99)
+    samples = [mean + spread for mean in regrets.values()]
+    horizon = STUDIES[name].horizon
+    return xr.Dataset(
+        {
+            "regret": (("policy", "horizon", "replication"), np.array(samples)[:, None, :]),
+            "regret_bound": (("penalty", "horizon"), np.array([[b] for b in bounds.values()])),
+            "regret_bound_stderr": (("penalty", "horizon"), np.zeros((len(bounds), 1))),
+            TIMES: ("policy", np.full(len(regrets), 1e-3)),
+        },
+        coords={"policy": list(regrets), "penalty": list(bounds), "horizon": [horizon]},
+        attrs={"table_horizon": horizon, "replications": 100},
+    )
+
+
+def test_z_scores_are_in_combined_standard_errors():
+    data = made_up("bernoulli_2", {"ts": 3.55, "opt": 2.25}, {"irs.fh": 1 / 6})
+    table = comparison(STUDIES["bernoulli_2"], data).set_index(["quantity", "name"])
+    rounding = 0.01 / np.sqrt(12)
+    row = table.loc[("regret", "ts")]
+    assert row["paper_z"] == pytest.approx(0.10 / np.sqrt(0.01**2 + 0.021**2 + rounding**2))
+    assert row["independent_z"] == pytest.approx(0)
+    assert table.loc[("regret", "opt")]["paper_z"] == pytest.approx(0.01 / np.hypot(0.01, rounding))
+    assert table.loc[("regret_bound", "irs.fh")]["paper_z"] == pytest.approx(2.16, abs=0.01)
+    assert table.loc[("regret_bound", "irs.fh")]["independent_z"] == 0
+    assert "+2.2" in comparison_text(table.reset_index())
+
+
+def test_every_printed_figure_belongs_to_a_study():
+    for study in STUDIES.values():
+        if study.paper is None:
+            continue
+        figures = paper_figures(study.paper)
+        names = {*study.policies, *study.penalties, *study.left_out}
+        for quantity, rows in figures.items():
+            assert set(rows) <= names, (study.name, quantity)
+        assert set(study.policies) <= set(POLICIES) and set(study.penalties) <= set(PENALTIES)
+
+
+def test_figures_agree_with_the_tables_in_the_tests(paper):
+    printed = paper_figures("gaussian_10")["regret"]["irs.v-zero"]["paper"]
+    row = paper["tables"]["gaussian_10"]["rows"]["IRS.V-Zero"]
+    assert printed == [row["regret"], row["se"]]
+
+
+def test_the_paper_studies_are_those_of_the_paper(paper):
+    for name, table in paper["tables"].items():
+        study = STUDIES[name]
+        assert study.horizon == table["T"] and study.replications == table["S"]
+        assert len(study.all_horizons()) >= 8 and max(study.all_horizons()) == study.horizon
+        belief = study.belief()
+        assert belief.num_arms == table["K"]
+        if table["family"] == "gaussian":
+            noise = np.broadcast_to(table["noise_sd"], table["K"])
+            np.testing.assert_allclose(belief.noise_sd, noise)
+
+
+def test_the_slip_uses_the_random_numbers_of_the_means_again():
+    belief = parse_arms("normal(0,1,noise=1)x2")
+    drawn = one_stream_outcomes(belief, 5, seed=0, start=3, count=4)
+    assert drawn.rewards.shape == (4, 2, 5)
+    # The first two rewards of arm 0 are its mean plus the very noise that made the two means.
+    np.testing.assert_allclose(
+        drawn.rewards[:, 0, :2] - drawn.means[:, :1], drawn.means, rtol=1e-5, atol=1e-6
+    )
+    with pytest.raises(ValueError, match="GammaPoisson"):
+        one_stream_outcomes(parse_arms("poisson(1,1)x2"), 5, 0, 0, 1)
+
+
+def test_the_slip_stands_beside_the_rest(tmp_path):
+    study = small(paper="gaussian_2", horizons=(), penalties=("ts", "irs.v-zero"))
+    result = run_study(study, 20, tmp_path, block=10, compare=True, shared_stream=True)
+    beside = comparison(study, result.data).set_index(["quantity", "name"])
+    assert np.isfinite(beside.loc[("regret", "ts"), "one_stream"])
+    assert np.isfinite(beside.loc[("regret_bound", "irs.v-zero"), "one_stream"])
+    assert "one stream" in (result.folder / "compare.md").read_text()
+    plain = run_study(study, 20, tmp_path, block=10)
+    assert plain.computed == 0 and not any(n.startswith("one_stream") for n in plain.data)
+
+
+# ------------------------------------------------------------------ studies as data
+
+STUDY_FILE = """
+from irsppl.studies import Study
+
+def first(key, bandit):
+    return 0 * bandit.period
+
+study = Study(
+    name="own",
+    title="My own",
+    arms=["normal(0,1,noise=1)x2"],
+    horizon=4,
+    policies={"first": first, "mine": "ts"},
+    penalties=["ts"],
+    options={"labels": ["left", "right"]},
+)
+"""
+
+
+def test_a_study_file_with_an_own_policy(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(STUDY_FILE)
+    result = run_study(path, 10, tmp_path)
+    assert result.data["policy"].values.tolist() == ["first", "mine"]
+    assert result.data["arm"].values.tolist() == ["left", "right"]
+    pulls = result.data["pulls"].sel(policy="first", horizon=4).values
+    np.testing.assert_array_equal(pulls, [4, 0])
+    # The text of a function is part of what a study is.
+    path.write_text(STUDY_FILE.replace("0 * bandit", "1 + 0 * bandit"))
+    with pytest.raises(ValueError, match=r"study\.policies\.first"):
+        run_study(path, 10, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("study = 3", "must define study"),
+        ("import nothing_of_this_name", "could not be run: ModuleNotFoundError"),
+    ],
+)
+def test_bad_study_files(tmp_path, text, told):
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told):
+        find_study(path)
+    with pytest.raises(ValueError, match="no study file"):
+        find_study(tmp_path / "missing.py")
+    with pytest.raises(ValueError, match="known: bernoulli_10"):
+        find_study("bernouli")
+
+
+def test_bad_input_is_refused_before_any_work(tmp_path):
+    for changes, told in (
+        ({"policies": ("ts", "opt")}, "finitely many"),
+        ({"policies": ("tss",)}, "unknown policy 'tss'"),
+        ({"penalties": ("nope",)}, "unknown penalty"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            run_study(small(**changes), out=tmp_path)
+    with pytest.raises(ValueError, match="replications must be at least 2"):
+        run_study(small(), 1, out=tmp_path)
+    with pytest.raises(ValueError, match="no printed figures"):
+        run_study(small(), out=tmp_path, compare=True)
+    with pytest.raises(ValueError, match="names a folder"):
+        small(name="../up")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_this_version_lacks_is_left_out_visibly():
+    study = _existing(small(policies=("ts", "from-the-future"), penalties=("ts", "later")))
+    assert study.policies == ("ts",) and study.penalties == ("ts",)
+    assert study.left_out == ("from-the-future", "later")
+
+
+def test_a_belief_can_stand_for_the_arms(tmp_path):
+    study = small(arms=irsppl.NormalNormal([0.0, 0.2], [1.0, 1.0], [1.0, 2.0]), horizons=())
+    result = run_study(study, 10, tmp_path)
+    changed = small(arms=irsppl.NormalNormal([0.0, 0.3], [1.0, 1.0], [1.0, 2.0]), horizons=())
+    with pytest.raises(ValueError, match=r"study\.arms"):
+        run_study(changed, 10, tmp_path)
+    manifest = json.loads((result.folder / "manifest.json").read_text())
+    assert manifest["irsppl"] == irsppl.__version__ and manifest["key"] == 0
+
+
+def test_a_benchmark_without_closed_form_is_sampled(tmp_path):
+    study = small(
+        arms=irsppl.DirichletCategorical([[1.0, 2, 1], [2, 1, 1]], [0, 0.5, 2]),
+        horizons=(),
+        policies=("greedy",),
+        penalties=("irs.fh", "ideal"),
+    )
+    result = run_study(study, 30, tmp_path, block=15)
+    bounds = irsppl.bound(study.bandit(), ["irs.fh", "ideal"], num_samples=30)
+    for name, bound in bounds.items():
+        cell = result.data.sel(penalty=name, horizon=6)
+        assert cell["bound"].item() == pytest.approx(bound.value, rel=1e-12)
+        assert cell["regret_bound"].item() == pytest.approx(bound.regret_bound, rel=1e-9)
+
+
+def test_the_time_left_counts_only_what_is_left(done, monkeypatch):
+    bars = []
+
+    class Bar:
+        def __init__(self, **options):
+            self.options, self.done = options, 0
+            bars.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def set_postfix_str(self, text):
+            pass
+
+        def update(self, amount):
+            self.done += amount
+
+    monkeypatch.setattr("tqdm.auto.tqdm", Bar)
+    runner = _Runner(small(), 0, Store(done.folder / "chunks"), True, None)
+    runner.run(60, 10, False)
+    work = [bar for bar in bars if "initial" in bar.options][-1]
+    assert 0 < work.options["initial"] < work.options["total"]
+    assert work.options["initial"] + work.done == work.options["total"]
+
+
+# ------------------------------------------------------------------ arms as text
+
+
+def test_arms_are_read():
+    belief = parse_arms(["beta(3,1)", " Beta( beta=2, alpha=1 ) x 2"])
+    np.testing.assert_array_equal(belief.alpha, [3, 1, 1])
+    np.testing.assert_array_equal(belief.beta, [1, 2, 2])
+    belief = parse_arms("normal(0,1,noise=0.5)x10")
+    assert belief.num_arms == 10 and float(belief.noise_sd[3]) == 0.5
+    assert isinstance(parse_arms("poisson(1,2)"), irsppl.GammaPoisson)
+    assert isinstance(parse_arms("exponential(3,2)"), irsppl.GammaExponential)
+    assert isinstance(parse_arms("nig(0,1,2,1e-1)"), irsppl.NormalInverseGamma)
+
+
+@pytest.mark.parametrize(
+    ("arms", "told"),
+    [
+        ("beta(1", "must look like"),
+        ("gauss(0,1)", "unknown family of arms 'gauss'; known: beta"),
+        ("beta(1)", r"lacks beta: write beta\(alpha,beta\)"),
+        ("beta(1,2,3)", "too many"),
+        ("beta(1,gamma=2)", "does not know 'gamma'"),
+        ("beta(1,alpha=2)", "gives twice 'alpha'"),
+        ("beta(1,x)", "must be a number, got 'x'"),
+        ("beta(1,1)x0", "at least one"),
+        ("beta(-1,1)", "alpha must be positive"),
+        (["beta(1,1)", "normal(0,1,1)"], "one family, got beta, normal"),
+        ([], "at least one arm"),
+    ],
+)
+def test_bad_arms(arms, told):
+    with pytest.raises(ValueError, match=told):
+        parse_arms(arms)
