@@ -250,7 +250,9 @@ def _describe(policy: Policy) -> str:
     if penalty is not None:
         return penalty.name
     fields = {
-        name: value for name, value in vars(policy).items() if isinstance(value, (bool, int, str))
+        name: value
+        for name, value in vars(policy).items()
+        if isinstance(value, (bool, int, float, str))
     }
     told = ", ".join(f"{name}={value}" for name, value in fields.items())
     return f"{policy.name}({told})" if told else policy.name

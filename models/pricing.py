@@ -2,7 +2,7 @@
 
 Reward: revenue of a week, price times the units sold. Demand at price p is base - slope * p plus
 noise, the same unknown line for every price, so each week teaches about all prices: a joint model.
-Revenue is linear in (base, slope) with Gaussian noise, which irsppl notices: its belief is exact.
+Revenue is linear in (base, slope) with Gaussian noise.
 """
 
 import jax.numpy as jnp

@@ -186,7 +186,7 @@ def test_state_in_play_is_an_instance_of_its_own():
     played = start.pull(0, 1).pull(1, 0)
     fresh = irsppl.Bandit(irsppl.BetaBernoulli([2.0, 2.0], [1.0, 2.0]), 4)
     outcome = irsppl.Outcome([0.6, 0.4], [[1, 0, 1, 1], [0, 1, 1, 0]])
-    for name in PENALTIES:
+    for name in set(PENALTIES) - {"lagrangian"}:  # which has no inner problem
         one, two = (
             irsppl.solve_inner(played, name, outcome),
             irsppl.solve_inner(fresh, name, outcome),

@@ -507,3 +507,23 @@ def test_arms_are_read():
 def test_bad_arms(arms, told):
     with pytest.raises(ValueError, match=told):
         parse_arms(arms)
+
+
+def test_a_study_notices_another_model_in_the_same_belief():
+    from irsppl.studies.study import _told
+
+    @dataclasses.dataclass
+    class Holder:
+        function: object
+
+    def one():
+        return 1
+
+    def two():
+        return 2
+
+    assert _told(Holder(one)) == _told(Holder(one)) != _told(Holder(two))
+    assert _told([Holder(one), {"deep": Holder(two)}]) != _told(
+        [Holder(one), {"deep": Holder(one)}]
+    )
+    assert _told("ts") == "ts" and _told(irsppl.Index(2)) != _told(irsppl.Index(3))

@@ -69,7 +69,7 @@ class Belief(eqx.Module):
         return Path(self, rewards)
 
     def means_after(self, rewards: Float[Array, "K N"], counts: Array) -> Float[Array, " K"]:
-        """Posterior mean of every arm given the first `counts` (number or `[K]`) rewards of each."""
+        """Posterior mean of every arm given the first `counts` (one, or `[K]`) rewards of each."""
         means = self.path_means(rewards)
         counts = jnp.broadcast_to(jnp.asarray(counts), (self.num_arms,))
         return jnp.take_along_axis(means, counts[:, None], axis=1)[:, 0]
@@ -79,7 +79,7 @@ class Belief(eqx.Module):
         return self.path_means(rewards)
 
     def separable_means(self, rewards: Float[Array, "K N"], total: Array) -> Float[Array, "K N"]:
-        """`[a, n]`: mean of arm a given n rewards of its own and total - n - 1 of every other arm."""
+        """`[a, n]`: mean of arm a given n own rewards and total - n - 1 of every other arm."""
         return self.path_means(rewards)[:, :-1]
 
     def lattice_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K ..."]:
@@ -127,7 +127,7 @@ class Belief(eqx.Module):
         return self._sample(key, horizon)
 
     def footprint(self, horizon: int) -> int:
-        """Numbers that one future takes while it is worked on; chunks of futures are sized by it."""
+        """Numbers that one future takes while it is worked on; it sizes chunks of futures."""
         return self.num_arms * horizon
 
     def in_play(self) -> Belief:

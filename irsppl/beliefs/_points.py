@@ -193,9 +193,7 @@ class Points(Belief):
     def _outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
         """The future of the arms' chosen points."""
         parts = []
-        for g, (model, group, params) in enumerate(
-            zip(self.models, self.groups, self.params, strict=True)
-        ):
+        for g, (group, params) in enumerate(zip(self.groups, self.params, strict=True)):
             arms = np.array(group)
             keys = jax.vmap(lambda a: jax.random.fold_in(key, a))(jnp.asarray(arms))
 
@@ -281,7 +279,7 @@ class Points(Belief):
         return all(v is not None and len(v) == 2 for v in values)
 
     def future_mean_max(self, n: Array, horizon: int) -> Float[Array, ""]:
-        """E[max_a mu_hat_{a,n}] for binary rewards: a sum over how often each came up; n <= horizon."""
+        """E[max_a mu_hat_{a,n}] for binary rewards, a sum over counts; n <= horizon."""
         parts = []
         for model, params in zip(self.models, self.params, strict=True):
             assert model.reward_values is not None

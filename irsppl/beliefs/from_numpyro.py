@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from irsppl import beliefs
+import irsppl.beliefs as beliefs
 from irsppl._checks import as_count, as_key, one_of
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._joint import joint_enumeration
@@ -77,6 +77,10 @@ def from_numpyro_joint(
             "quadrature serves independent arms with one latent each; for a joint model use "
             "representation='particles'"
         )
+    if representation in ("auto", "conjugate") and read.conjugate is not None:
+        # Every arm has latents of its own after all: independent arms of one family.
+        family, parameters = read.conjugate
+        return getattr(beliefs, family)(**parameters)
     if representation == "conjugate":
         raise ValueError(
             f"{read.name} is not read as a conjugate joint model; use representation='particles'"

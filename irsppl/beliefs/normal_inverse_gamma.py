@@ -24,7 +24,7 @@ from irsppl.inner.laws import Continuous, frozen, point
 
 
 class NormalInverseGamma(Conjugate):
-    """reward ~ N(mu, sigma^2), mu ~ N(mean, sigma^2 / precision), sigma^2 ~ InverseGamma(shape, rate).
+    """reward ~ N(mu, sigma^2), mu ~ N(mean, sigma^2 / precision), 1 / sigma^2 ~ Gamma(shape, rate).
 
     The mean's marginal law is Student t with 2 shape degrees of freedom, so shape > 1/2 is needed
     for a finite mean.

@@ -71,6 +71,8 @@ def largest_worth(
         _, _, step, _, _, left = state
         return jnp.any((left > 0) & jnp.isfinite(step))
 
+    # A degenerate bracket (a belief that has collapsed to a point) still needs room to move.
+    high = jnp.maximum(high, low + 1e-6 * (1 + jnp.abs(low)))
     no = jnp.zeros(low.shape, bool)
     left = jnp.full(low.shape, BISECTIONS, jnp.int32)
     low, high, *_ = jax.lax.while_loop(unfinished, turn, (low, high, high - low, no, no, left))

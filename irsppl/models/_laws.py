@@ -57,7 +57,7 @@ class Law:
 class Laws:
     """The laws of all sites of a model for one arm, as facts about the flat latents."""
 
-    def __init__(self, model: ArmModel, arm: int | None):
+    def __init__(self, model: ArmModel, arm: Any):
         self.model = model
         self.beyond: list[str] = []  # arrays indexed past their end
         names: list[tuple[str, type, type | None, list[str]]] = []
@@ -143,7 +143,8 @@ def read_laws(model: ArmModel) -> list[Laws]:
     if not model.joint:
         return [Laws(model, None)]
     arms = range(model.num_arms)
-    return [Laws(model, arm) for arm in (arms if len(arms) <= 256 else (arms[0], arms[-1]))]
+    some = arms if len(arms) <= 256 else (arms[0], arms[-1])
+    return [Laws(model, np.int32(arm)) for arm in some]
 
 
 def close(ours: np.ndarray, theirs: np.ndarray) -> bool:

@@ -31,6 +31,8 @@ Params = dict[str, Array]
 
 # Discrete latents are enumerated up to this many combinations.
 MAX_COMBINATIONS = 4096
+# The arm for which a joint model's prior is taken: it is the same for all.
+_FIRST = np.int32(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,7 @@ class SiteInfo:
 
     name: str
     shape: tuple[int, ...]
-    unconstrained_shape: tuple[int, ...]  # () of size 0 in z for discrete sites
+    unconstrained_shape: tuple[int, ...]  # () for discrete sites, which have no part in z
     start: int  # its place in the unconstrained vector z: z[start : start + size]
     size: int  # 0 for discrete sites
     discrete: bool
@@ -115,7 +117,7 @@ class ArmModel:
         """One draw of all latents."""
         keys = jax.random.split(key, max(len(self.latents), 1))
         order = {name: i for i, name in enumerate(self.latents)}
-        visit = self._visit(lambda name, fn: fn.sample(keys[order[name]]), 0)
+        visit = self._visit(lambda name, fn: fn.sample(keys[order[name]]), _FIRST)
         return visit.latents()
 
     def prior_from_uniforms(self, u: Float[Array, " num_uniforms"]) -> Params | None:
@@ -134,12 +136,12 @@ class ArmModel:
         def choose(name: str, fn: Distribution) -> Array:
             return quantiles.draw(fn, uniforms, self._tables.get(name), self._counts.get(name))
 
-        return self._visit(choose, 0).latents()
+        return self._visit(choose, _FIRST).latents()
 
     @_relaxed
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Log density (mass, for discrete sites) of all latents in their own space."""
-        visit = self._visit(lambda name, fn: params[name], 0)
+        visit = self._visit(lambda name, fn: params[name], _FIRST)
         return _total([jnp.sum(fn.log_prob(value)) for _, fn, value in visit.sites])
 
     @_relaxed
@@ -151,13 +153,13 @@ class ArmModel:
         discrete: values of the discrete sites, if there are any; their log mass is included.
         """
         terms: list[Array] = []
-        self._visit(self._place(z, discrete, terms), 0)
+        self._visit(self._place(z, discrete, terms), _FIRST)
         return _total(terms)
 
     @_relaxed
     def constrain(self, z: Float[Array, " dim"], discrete: Params | None = None) -> Params:
         """The latents at an unconstrained point."""
-        return self._visit(self._place(z, discrete, []), 0).latents()
+        return self._visit(self._place(z, discrete, []), _FIRST).latents()
 
     def _place(self, z: Array, discrete: Params | None, terms: list[Array]) -> Callable:
         def choose(name: str, fn: Distribution) -> Array:
@@ -179,7 +181,7 @@ class ArmModel:
     @_relaxed
     def unconstrain(self, params: Params) -> Float[Array, " dim"]:
         """The unconstrained vector of the continuous latents."""
-        visit = self._visit(lambda name, fn: params[name], 0)
+        visit = self._visit(lambda name, fn: params[name], _FIRST)
         parts = [
             biject_to(fn.support).inv(value).reshape(-1)
             for name, fn, value in visit.sites
@@ -213,7 +215,7 @@ class ArmModel:
     @_relaxed
     def _checked_log_prior(self, params: Params) -> Array:
         """Log prior, minus infinity where a discrete value is outside the support of its site."""
-        visit = self._visit(lambda name, fn: params[name], 0)
+        visit = self._visit(lambda name, fn: params[name], _FIRST)
         terms = [
             jnp.sum(jnp.where(in_support(fn, value), fn.log_prob(value), -jnp.inf))
             for _, fn, value in visit.sites

@@ -44,102 +44,114 @@ class Uniforms:
 class Table:
     """Inverse CDFs of constant laws, one per element, on a scale where they are smooth.
 
-    Cubic Hermite interpolation in the normal score of u, of the logit (beta), log (gamma and its
-    inverse) or arcsinh (Student t) of the quantile: relative error below 1e-6 for u from 1e-15
-    to 1 - 1e-15.
+    Cubic Hermite interpolation in the normal score t of u, of the logit (beta), log (gamma and its
+    inverse), arcsinh (Student t) or value (normal) y of the quantile: relative error below 1e-6 for
+    u from 1e-15 to 1 - 1e-15. `components` > 0 stands for mixtures, components in the last axis of
+    each parameter, the weights first.
     """
 
-    _scores = np.linspace(-8.0, 8.0, 401)
-
     def __init__(self, kind: str, parameters: list[np.ndarray], components: int = 0):
-        """parameters: one array each, in element order. components: of a mixture, last axis."""
         self.kind = kind
         size = max(components, 1)
         rows = np.stack([np.asarray(p, np.float64).reshape(-1, size) for p in parameters], axis=1)
         if np.all(rows == rows[0]):
             rows = rows[:1]
-        if components:
-            columns = [self._mixture(*row) for row in rows]
-        else:
-            columns = [self._column(*row[:, 0].tolist()) for row in rows]
-        self.y = np.stack([column[0] for column in columns])  # [n, nodes]
-        self.slope = np.stack([column[1] for column in columns])
+        make = self._mixture if components else self._single
+        columns = [make(*row) for row in rows]
+        # [rows, nodes] each
+        self.t, self.y, self.slope = (np.stack(part) for part in zip(*columns, strict=True))
 
-    def _column(self, *parameters: float) -> tuple[np.ndarray, np.ndarray]:
-        from scipy import special
+    def _single(self, *parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        from scipy import interpolate, special
 
-        t = self._scores
+        t = np.linspace(-8.0, 8.0, 401)
         tail = special.ndtr(-np.abs(t))  # the smaller of u and 1 - u keeps its precision
+        a, b = (float(p[0]) for p in (*parameters, parameters[0])[:2])
         with np.errstate(all="ignore"):
             if self.kind == "beta":
-                a, b = parameters
                 y = np.where(t < 0, _beta_logits(a, b, tail), -_beta_logits(b, a, tail))
             elif self.kind == "student":
-                y = -np.sign(t) * np.arcsinh(special.stdtrit(parameters[0], tail))
+                y = -np.sign(t) * np.arcsinh(special.stdtrit(a, tail))
             else:
-                a = parameters[0]
-                lower, upper = special.gammaincinv(a, tail), special.gammainccinv(a, tail)
-                y = np.log(np.where(t < 0, lower, upper))
+                y = np.log(
+                    np.where(t < 0, special.gammaincinv(a, tail), special.gammainccinv(a, tail))
+                )
                 y = y if self.kind == "gamma" else -y[::-1]
-        return self._smooth(y)
+        if not (np.all(np.isfinite(y)) and np.all(np.diff(y) > 0)):
+            raise NoInverse
+        return t, y, interpolate.CubicSpline(t, y)(t, 1)
 
-    def _mixture(self, weights: np.ndarray, *parameters: np.ndarray) -> tuple[Any, Any]:
-        """Bisection on the mixture's own CDF, each half from the side of its tail."""
+    def _mixture(
+        self, weights: np.ndarray, *parameters: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Nodes even in the score and in y: between two humps the quantile all but jumps."""
         from scipy import special
 
-        t, parts = self._scores, [p[:, None] for p in parameters]
+        parts = [p[:, None] for p in parameters]
 
-        def tails(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def law(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """Mass below, mass above, density, all on the scale of y."""
             if self.kind == "beta":
                 a, b = parts
-                below = special.betainc(a, b, special.expit(y))
-                above = special.betainc(b, a, special.expit(-y))
+                x, rest = special.expit(y), special.expit(-y)
+                below, above = special.betainc(a, b, x), special.betainc(b, a, rest)
+                log_density = a * np.log(x) + b * np.log(rest) - special.betaln(a, b)
             elif self.kind == "gamma":
-                x = np.exp(y) * parts[1]
-                below, above = special.gammainc(parts[0], x), special.gammaincc(parts[0], x)
+                a, x = parts[0], np.exp(y) * parts[1]
+                below, above = special.gammainc(a, x), special.gammaincc(a, x)
+                log_density = a * np.log(x) - x - special.gammaln(a)
             else:
                 score = (y - parts[0]) / parts[1]
                 below, above = special.ndtr(score), special.ndtr(-score)
-            return weights @ below, weights @ above
+                log_density = -0.5 * (score**2 + np.log(2 * np.pi)) - np.log(parts[1])
+            return weights @ below, weights @ above, weights @ np.exp(log_density)
 
-        reach = np.full(t.shape, 700.0)
-        if self.kind == "normal":
-            reach = np.max(np.abs(parts[0]) + 9 * parts[1]) + 0 * t
-        low, high, tail = -reach, reach, special.ndtr(-np.abs(t))
-        for _ in range(64):
-            middle = 0.5 * (low + high)
-            below, above = tails(middle)
-            left = np.where(t < 0, below < tail, above > tail)
-            low, high = np.where(left, middle, low), np.where(left, high, middle)
-        return self._smooth(0.5 * (low + high))
-
-    def _smooth(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values and slopes for the interpolation."""
-        from scipy import interpolate
-
-        if not (np.all(np.isfinite(y)) and np.all(np.diff(y) > 0)):
+        with np.errstate(all="ignore"):
+            t = np.linspace(-8.0, 8.0, 401)
+            reach = np.full(t.shape, 600.0)
+            if self.kind == "normal":
+                reach = np.max(np.abs(parts[0]) + 9 * parts[1]) + 0 * t
+            low, high, tail = -reach, reach, special.ndtr(-np.abs(t))
+            for _ in range(60):
+                middle = 0.5 * (low + high)
+                below, above, _ = law(middle)
+                left = np.where(t < 0, below < tail, above > tail)
+                low, high = np.where(left, middle, low), np.where(left, high, middle)
+            y = 0.5 * (low + high)
+            y = np.sort(np.concatenate([y, np.linspace(y[0], y[-1], 1601)[1:-1]]))
+            below, above, density = law(y)
+            t = np.where(below < above, special.ndtri(below), -special.ndtri(above))
+            slope = np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi) / density
+            t = np.maximum.accumulate(t)
+            # Steeper slopes than three times the secants would overshoot.
+            secant = np.diff(y) / np.maximum(np.diff(t), 1e-12)
+            cap = 3 * np.minimum(np.append(secant, np.inf), np.insert(secant, 0, np.inf))
+            slope = np.where(np.isfinite(slope), np.minimum(slope, cap), cap)
+        if not (np.all(np.isfinite(y)) and np.all(np.isfinite(t)) and np.all(slope >= 0)):
             raise NoInverse
-        slope = interpolate.CubicSpline(self._scores, y)(self._scores, 1)
-        return y, slope
+        return t, y, slope
 
     def __call__(self, u: Array) -> Array:
         """Quantiles at u `[...]`, whose flattened elements match the table's rows."""
         flat = u.reshape(-1)
-        t = jnp.clip(ndtri(flat), self._scores[0], self._scores[-1])
-        step = self._scores[1] - self._scores[0]
-        place = (t - self._scores[0]) / step
-        left = jnp.clip(place.astype(int), 0, len(self._scores) - 2)
-        s = place - left
-        rows = jnp.arange(flat.shape[0]) if self.y.shape[0] > 1 else jnp.zeros_like(left)
-        y, slope = jnp.asarray(self.y, flat.dtype), jnp.asarray(self.slope * step, flat.dtype)
-        y0, y1 = y[rows, left], y[rows, left + 1]
-        d0, d1 = slope[rows, left], slope[rows, left + 1]
-        value = (
-            y0 * (1 + 2 * s) * (1 - s) ** 2
-            + d0 * s * (1 - s) ** 2
-            + y1 * s**2 * (3 - 2 * s)
-            + d1 * s**2 * (s - 1)
-        )
+        score = jnp.clip(ndtri(flat), -8.0, 8.0)
+        if self.t.shape[0] > 1:
+            rows, find = jnp.arange(flat.shape[0]), jax.vmap(jnp.searchsorted)
+            place = find(jnp.asarray(self.t, flat.dtype), score)
+        else:
+            rows = jnp.zeros(flat.shape, int)
+            place = jnp.searchsorted(jnp.asarray(self.t[0], flat.dtype), score)
+        left = jnp.clip(place - 1, 0, self.t.shape[1] - 2)
+        # Differences are taken in double precision, on the host.
+        start, step = self.t[:, :-1], np.maximum(np.diff(self.t, axis=1), 1e-12)
+        rise, d0, d1 = np.diff(self.y, axis=1), self.slope[:, :-1] * step, self.slope[:, 1:] * step
+
+        def at(table: np.ndarray) -> Array:
+            return jnp.asarray(table, flat.dtype)[rows, left]
+
+        s = jnp.clip((score - at(start)) / at(step), 0, 1)
+        bend = s * (1 - s) * (at(d0) * (1 - s) - at(d1) * s)
+        value = at(self.y[:, :-1]) + at(rise) * s**2 * (3 - 2 * s) + bend
         return self._back(value).reshape(u.shape)
 
     def _back(self, y: Array) -> Array:

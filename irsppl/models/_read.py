@@ -18,7 +18,7 @@ from irsppl.models._distributions import CATEGORICAL, is_discrete, unwrap
 from irsppl.models._laws import prior_tables, read_laws
 from irsppl.models._linear_gaussian import find_linear_gaussian
 from irsppl.models._means import closed_mean
-from irsppl.models._model import ArmModel, SiteInfo, Visit, broadcasting
+from irsppl.models._model import ArmModel, Visit, broadcasting
 from irsppl.models._sites import check_law, check_same_latents, check_traced_arm, read_sites
 from irsppl.models._support import RewardSupport
 from irsppl.models._trial import check_trial, discrete_values, reward_support, try_out, with_values
@@ -47,7 +47,8 @@ def read_arm(
         raise ValueError(
             f"an arm must be a function such as `def arm(reward=None): ...`, got {function!r}"
         )
-    name = getattr(function, "__name__", type(function).__name__)
+    inner = getattr(function, "func", function)  # of a functools.partial
+    name = getattr(inner, "__name__", type(inner).__name__)
     say = f"arm model {name}: "
     if joint:
         if num_arms is None:
@@ -90,7 +91,7 @@ def _read(
         num_uniforms=0,
         has_icdf=False,
         support=RewardSupport(-np.inf, np.inf, False, False, False, None, 0.0),
-        mean_method=_mean_method(call, joint, reward_site, mean, table, sites, say),
+        mean_method=_mean_method(call, joint, reward_site, mean, table, say),
         mean_error=0.0,
         _call=call,
         _reward_site=reward_site,
@@ -116,11 +117,15 @@ def _category_values(values: Any, say: str) -> np.ndarray | None:
     return table
 
 
-def _some_arms(num_arms: int) -> list[int]:
-    """Arms to run the function for, one by one: all, or for many arms the first and last few."""
-    if num_arms <= 32:
-        return list(range(num_arms))
-    return [*range(16), *range(num_arms - 16, num_arms)]
+def _some_arms(num_arms: int) -> list[Any]:
+    """Arms to run the function for, one by one: all, or for many arms the first and last few.
+
+    NumPy's whole numbers: unlike JAX's they may be looked at while tracing, unlike Python's they
+    have an array's methods.
+    """
+    few = num_arms <= 32
+    arms = range(num_arms) if few else [*range(16), *range(num_arms - 16, num_arms)]
+    return [np.int32(arm) for arm in arms]
 
 
 def _mean_method(
@@ -129,14 +134,13 @@ def _mean_method(
     reward_site: str,
     mean: Any,
     values: np.ndarray | None,
-    sites: dict[str, SiteInfo],
     say: str,
 ) -> str:
     name = say.removeprefix("arm model ").removesuffix(": ")
     visits: list[tuple[Visit, Any]] = []
 
     def trace(key: Array) -> None:
-        visit = run(call, 0 if joint else None, None, key, reward_site, name)
+        visit = run(call, np.int32(0) if joint else None, None, key, reward_site, name)
         visits.append((visit, closed_mean(visit.reward["fn"])))
 
     jax.eval_shape(trace, jax.random.key(0))

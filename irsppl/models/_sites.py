@@ -255,7 +255,7 @@ def check_law(
     notes: list[Any] = []
 
     def observe(reward: Any, key: Array) -> tuple[list[Any], Any]:
-        visit = run(call, 0 if joint else None, reward, key, reward_site, name)
+        visit = run(call, np.int32(0) if joint else None, reward, key, reward_site, name)
         notes.append(visit)
         leaves = jax.tree.leaves([visit.reward["fn"], [fn for _, fn, _ in visit.sites]])
         seen = visit.reward["value"]

@@ -174,7 +174,7 @@ def _warn_heavy_tail(trial: Trial, say: str) -> None:
 
 def _concrete_laws(model: ArmModel, trial: Trial, index: int) -> Visit:
     params = {name: jnp.asarray(draws[index]) for name, draws in trial.params.items()}
-    arm = int(trial.arms[index]) if model.joint else None
+    arm = np.int32(trial.arms[index]) if model.joint else None
     return model._visit(lambda name, fn: params[name], arm)
 
 

@@ -54,7 +54,7 @@ __all__ = [
     "VZeroSeparable",
     "Zero",
     "after_pending",
-    "set_controls",
     "find_penalty",
     "future_means",
+    "set_controls",
 ]

@@ -94,7 +94,7 @@ def _start_rows(path: Array, start: Array) -> Array:
 
 
 def lattice_after_pending(bandit: Bandit, table: Array, first: int = 0) -> Array:
-    """A table over counts, its origin moved behind the pending pulls; arms' axes from `first` on."""
+    """A table over counts, its origin moved behind the pending pulls; axes from `first` on."""
     pending = bandit.pending_counts
     if pending is None:
         return table

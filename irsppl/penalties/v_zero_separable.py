@@ -1,4 +1,4 @@
-"""IRS.V-Zero-separable: V-Zero for many correlated arms, by letting the other arms say all they can."""
+"""IRS.V-Zero-separable: V-Zero for many correlated arms; the other arms say all they can."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irsppl.penalties.v_zero import VZero
 
 
 class VZeroSeparable(Penalty):
-    """The n-th pull of arm a pays its mean given its own n - 1 rewards and T - n of every other arm.
+    """The n-th pull of arm a pays its mean given n - 1 own rewards and T - n of every other arm.
 
     At that moment no other arm can have been pulled more often, so what is revealed contains the
     history (dual feasible), and the payoff depends on (a, n) only: the allocation solves it, for

@@ -1,0 +1,355 @@
+"""The command line: `irsppl bound | simulate | study | studies`.
+
+Exit codes: 0 all is well, 2 bad input (one line on standard error says what), 130 interrupted.
+With --json, standard output holds one JSON object and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+EXAMPLES = """\
+examples:
+  irsppl bound    --arms 'beta(3,1)' --arms 'beta(1,1)' --horizon 8 --penalty irs.v-zero
+  irsppl simulate --arms 'normal(0,1,noise=1)x10' --horizon 500 --policy ts --policy irs.fh
+  irsppl simulate --arms 'beta(1,1)x2' --horizon 60 --policy irs.index --truth 0.2,0.7 --json
+  irsppl bound    models/coin.py --horizon 50 --penalty irs.fh
+  irsppl study    quickstart --out results/
+  irsppl studies
+
+arms: beta(alpha,beta) with 0/1 rewards, normal(mean,sd,noise=sd of a reward), poisson(shape,rate),
+exponential(shape,rate), nig(mean,precision,shape,rate); x10 repeats an arm ten times.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {_one_line(message)} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    import irsppl
+
+    def command(name: str, told: str, **options: Any) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=told,
+            description=told[0].upper() + told[1:] + ".",
+            epilog=EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **options,
+        )
+
+    parser = _Parser(
+        prog="irsppl",
+        description="Finite-horizon Bayesian bandits: what policies earn, and what none can beat.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"irsppl {irsppl.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    bound = command("bound", "an upper bound on what any policy can earn")
+    _add_bandit(bound)
+    bound.add_argument("--penalty", action="append", help="repeatable (default: irs.v-zero)")
+    bound.add_argument("--samples", type=int, default=20_000, help="futures (default: 20000)")
+    bound.add_argument("--out", metavar="FILE", help="also write the JSON object to this file")
+
+    simulate = command("simulate", "play policies on the same random futures")
+    _add_bandit(simulate)
+    simulate.add_argument("--policy", action="append", help="repeatable (default: ts)")
+    simulate.add_argument("--replications", type=int, default=20_000, help="default: 20000")
+    simulate.add_argument("--truth", metavar="MEANS", help="fixed true means, as 0.2,0.7")
+    simulate.add_argument("--per-period", action="store_true", help="also each period's regret")
+    simulate.add_argument("--out", metavar="FILE", help="also write all data here (NetCDF)")
+
+    study = command("study", "run a named study, or go on with it: table, figure, data")
+    study.add_argument("study", metavar="STUDY", help="a name (see irsppl studies) or a .py file")
+    study.add_argument("--replications", type=int, help="default: as the study says")
+    study.add_argument("--out", default="results", metavar="FOLDER", help="default: results")
+    study.add_argument("--compare", action="store_true", help="beside the paper's figures, with z")
+    study.add_argument(
+        "--shared-stream",
+        action="store_true",
+        help="a demonstration, not for use: what one random stream for means and rewards gives",
+    )
+    _add_common(study)
+
+    studies = command("studies", "list the named studies")
+    studies.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser
+
+
+def _add_bandit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", help="a .py file with NumPyro functions, one per arm")
+    parser.add_argument("--arms", action="append", help="such as 'beta(3,1)'; repeatable")
+    parser.add_argument("--horizon", type=int, required=True, help="periods to play")
+    _add_common(parser)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+# ------------------------------------------------------------------ commands
+
+
+def _bandit(args: argparse.Namespace) -> Any:
+    from irsppl.bandit import Bandit
+    from irsppl.studies import parse_arms
+
+    if (args.model is None) == (args.arms is None):
+        raise ValueError("give either --arms, such as --arms 'beta(3,1)', or a model file")
+    if args.arms is not None:
+        return Bandit(parse_arms(args.arms), args.horizon)
+    belief, labels = _read_model(args.model)
+    return Bandit(belief, args.horizon, labels=labels)
+
+
+def _read_model(path: str) -> tuple[Any, Any]:
+    """(belief, labels) from a file of NumPyro functions."""
+    import irsppl
+
+    if not pathlib.Path(path).is_file():
+        raise ValueError(f"there is no model file {path}")
+    make = getattr(irsppl, "from_numpyro", None)
+    if make is None:
+        raise ValueError("this version of irsppl cannot read NumPyro models: use --arms")
+    from irsppl.models import load_model_file
+
+    model = load_model_file(path)
+    options = {"values": model.values, "mean": model.mean, "reward_site": model.reward_site}
+    if model.joint:
+        joint = irsppl.from_numpyro_joint  # type: ignore[attr-defined, unused-ignore]
+        return joint(model.functions[0], num_arms=model.num_arms, **options), model.labels
+    if len(model.functions) == 1:
+        return make(model.functions[0], num_arms=model.num_arms, **options), model.labels
+    return make(model.functions, **options), model.labels
+
+
+def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl.bounds import bound
+    from irsppl.studies.report import text_table
+
+    bandit = _bandit(args)
+    penalties = args.penalty or ["irs.v-zero"]
+    bounds = bound(bandit, penalties, args.seed, args.samples)
+    assert isinstance(bounds, dict)
+    told = _instance(args, bandit) | {
+        "samples": args.samples,
+        "bounds": {
+            name: {
+                "value": b.value,
+                "stderr": b.stderr,
+                "regret_bound": b.regret_bound,
+                "regret_stderr": b.regret_stderr,
+                "exact": b.exact,
+            }
+            for name, b in bounds.items()
+        },
+        "tightest": bounds.tightest.penalty,
+    }
+    if args.out:
+        pathlib.Path(args.out).write_text(_json(told) + "\n")
+
+    def cell(value: float, stderr: float) -> str:
+        return f"{value:.4f} ({'exact' if stderr == 0 else f'{stderr:.4f}'})"
+
+    rows = [
+        [name, cell(b.value, b.stderr), cell(b.regret_bound, b.regret_stderr)]
+        for name, b in bounds.items()
+    ]
+    table = text_table(["penalty", "value at most (s.e.)", "regret at least (s.e.)"], rows)
+    return told, f"{bandit}\n\n{table}"
+
+
+def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl.results import summary
+    from irsppl.simulate import simulate
+    from irsppl.studies.report import text_table, write_netcdf
+
+    bandit = _bandit(args)
+    data = simulate(
+        bandit,
+        args.policy or ["ts"],
+        args.seed,
+        args.replications,
+        _numbers("--truth", args.truth),
+        per_period=args.per_period,
+    )
+    table = summary(data)
+    root = math.sqrt(data.sizes["replication"])
+    told = _instance(args, bandit) | {"replications": args.replications, "policies": {}}
+    if args.truth:
+        told["truth"] = data["true_mean"].values.tolist()
+    for name, row in table.iterrows():
+        one = data.sel(policy=name)
+        told["policies"][name] = {
+            "value": row["value"],
+            "value_stderr": row["value s.e."],
+            "reward": float(one["reward"].mean()),
+            "reward_stderr": float(one["reward"].std(ddof=1)) / root,
+            "regret": row["regret"],
+            "regret_stderr": row["regret s.e."],
+            "pulls": one["pulls"].mean("replication").values.tolist(),
+        }
+        if args.per_period:
+            told["policies"][name]["period_regret"] = one["period_regret"].values.tolist()
+    if args.out:
+        write_netcdf(data, pathlib.Path(args.out))
+    rows = [
+        [
+            name,
+            f"{row['regret']:.4f} ({row['regret_stderr']:.4f})",
+            f"{row['value']:.4f} ({row['value_stderr']:.4f})",
+            f"{row['reward']:.4f} ({row['reward_stderr']:.4f})",
+            " ".join(f"{pulls:.1f}" for pulls in row["pulls"]),
+        ]
+        for name, row in told["policies"].items()
+    ]
+    headers = ["policy", "regret (s.e.)", "value (s.e.)", "reward (s.e.)", "mean pulls of each arm"]
+    text = f"{bandit}, {args.replications} replications\n\n{text_table(headers, rows)}"
+    if args.per_period:
+        names = list(told["policies"])
+        lost = [told["policies"][name]["period_regret"] for name in names]
+        rows = [[str(t), *(f"{p[t]:.4f}" for p in lost)] for t in range(len(lost[0]))]
+        text += "\nmean regret of each period\n\n" + text_table(["period", *names], rows)
+    return told, text
+
+
+def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl.studies import comparison, find_study, report, run_study, study_table
+
+    study = find_study(args.study)
+    if study.left_out:
+        _note(f"left out, because this version does not have them: {', '.join(study.left_out)}")
+    result = run_study(
+        study,
+        args.replications,
+        args.out,
+        args.seed,
+        compare=args.compare,
+        shared_stream=args.shared_stream,
+    )
+    data, folder = result.data, result.folder
+    table = study_table(data)
+    files = sorted(str(path) for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
+    told: dict[str, Any] = {
+        "study": study.name,
+        "title": study.title,
+        "horizon": study.horizon,
+        "replications": data.attrs["replications"],
+        "seed": args.seed,
+        "left_out": list(study.left_out),
+        "table": {name: dict(row) for name, row in table.iterrows()},
+        "files": files,
+        "pieces_computed": result.computed,
+        "pieces_reused": result.reused,
+    }
+    title = f"{study.title}, horizon {study.horizon}, {told['replications']} replications"
+    text = report.table_text(table, title)
+    if args.compare:
+        beside = comparison(study, data)
+        told["compare"] = beside.to_dict("records")
+        text += "\n" + report.comparison_text(beside, "beside the printed figures")
+    elif args.shared_stream:
+        _note("add --compare to see the shared stream beside the printed figures")
+    return told, text + "\nwritten: " + ", ".join(files) + "\n"
+
+
+def _studies(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl.studies import STUDIES
+    from irsppl.studies.report import text_table
+
+    told = {
+        name: {
+            "title": study.title,
+            "arms": study.definition()["arms"],
+            "horizon": study.horizon,
+            "replications": study.replications,
+            "policies": list(study.policies),
+            "penalties": list(study.penalties),
+            "left_out": list(study.left_out),
+        }
+        for name, study in STUDIES.items()
+    }
+    rows = [[name, str(s.horizon), str(s.replications), s.title] for name, s in STUDIES.items()]
+    return {"studies": told}, text_table(["study", "horizon", "replications", "what it is"], rows)
+
+
+def _instance(args: argparse.Namespace, bandit: Any) -> dict[str, Any]:
+    return {
+        "command": args.command,
+        "arms": args.arms or args.model,
+        "num_arms": bandit.num_arms,
+        "horizon": bandit.horizon,
+        "seed": args.seed,
+    }
+
+
+def _numbers(name: str, text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise ValueError(f"{name} must be numbers such as 0.2,0.7, got {text!r}") from None
+
+
+# ------------------------------------------------------------------ in and out
+
+
+def _clean(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, dict):
+        return {str(name): _clean(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(part) for part in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json(told: dict[str, Any]) -> str:
+    return json.dumps(_clean(told), allow_nan=False)
+
+
+def _one_line(message: Any) -> str:
+    return " ".join(str(message).split())
+
+
+def _note(message: str) -> None:
+    print(f"irsppl: {message}", file=sys.stderr)
+
+
+_COMMANDS = {"bound": _bound, "simulate": _simulate, "study": _study, "studies": _studies}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--truth" in arguments[:-1]:  # argparse would take "-1,2" for an option
+        i = arguments.index("--truth")
+        arguments[i : i + 2] = [f"--truth={arguments[i + 1]}"]
+    args = _parser().parse_args(arguments)  # bad usage ends here, with code 2
+    try:
+        told, text = _COMMANDS[args.command](args)
+        print(_json(told) if args.json else text.rstrip("\n"), flush=True)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError) as error:
+        _note(f"error: {_one_line(error)}")
+        return 2
+    except KeyboardInterrupt:
+        _note("interrupted" + ("; run it again to go on" if args.command == "study" else ""))
+        return 130
+    return 0

@@ -1,0 +1,86 @@
+"""Arms written as text: `beta(3,1)`, `normal(0,1,noise=1)x10`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from irsppl._checks import one_of
+from irsppl.beliefs import (
+    Belief,
+    BetaBernoulli,
+    GammaExponential,
+    GammaPoisson,
+    NormalInverseGamma,
+    NormalNormal,
+)
+
+# Family: (the names of its parameters in the text, how columns of them make a belief).
+FAMILIES: dict[str, tuple[tuple[str, ...], Callable[..., Belief]]] = {
+    "beta": (("alpha", "beta"), BetaBernoulli),
+    "normal": (("mean", "sd", "noise"), NormalNormal),
+    "poisson": (("shape", "rate"), GammaPoisson),
+    "exponential": (("shape", "rate"), GammaExponential),
+    "nig": (("mean", "precision", "shape", "rate"), NormalInverseGamma),
+}
+
+_FORM = re.compile(r"\s*(?P<family>\w+)\s*\((?P<inside>[^()]*)\)\s*(?:[xX*]\s*(?P<times>\d+))?\s*")
+
+
+def parse_arms(arms: str | Sequence[str]) -> Belief:
+    """The belief that texts such as `"beta(3,1)"` or `"normal(0,1,noise=1)x10"` describe.
+
+    A text is a family and its parameters, by position or by name; `x10` means ten such arms.
+    Families: beta(alpha,beta), normal(mean,sd,noise), poisson(shape,rate), exponential(shape,rate),
+    nig(mean,precision,shape,rate). All arms must be of one family.
+    """
+    texts = [arms] if isinstance(arms, str) else list(arms)
+    if not texts:
+        raise ValueError("arms must name at least one arm, such as 'beta(1,1)'")
+    families: list[str] = []
+    rows: list[list[float]] = []
+    for text in texts:
+        family, parameters, times = _parse(text)
+        families.append(family)
+        rows.extend([parameters] * times)
+    if len(set(families)) > 1:
+        raise ValueError(
+            f"arms must all be of one family, got {', '.join(dict.fromkeys(families))}; arms of "
+            "different families can be written as NumPyro functions in a model file"
+        )
+    return FAMILIES[families[0]][1](*map(list, zip(*rows, strict=True)))
+
+
+def _parse(text: Any) -> tuple[str, list[float], int]:
+    found = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError(
+            f"arms must look like 'beta(3,1)' or 'normal(0,1,noise=1)x10', got {text!r}"
+        )
+    family = one_of("family of arms", found["family"].lower(), FAMILIES)
+    names = FAMILIES[family][0]
+    wanted = f"{family}({','.join(names)})"
+    given: dict[str, float] = {}
+    inside = found["inside"].strip()
+    for position, part in enumerate(inside.split(",") if inside else []):
+        name, equals, value = part.rpartition("=")
+        name = name.strip()
+        if not equals:
+            if position >= len(names):
+                raise ValueError(f"arms {text!r} has too many parameters: write {wanted}")
+            name = names[position]
+        if name not in names or name in given:
+            told = "gives twice" if name in given else "does not know"
+            raise ValueError(f"arms {text!r} {told} {name!r}: write {wanted}")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            raise ValueError(f"arms {text!r}: {name} must be a number, got {value!r}") from None
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ValueError(f"arms {text!r} lacks {', '.join(missing)}: write {wanted}")
+    times = 1 if found["times"] is None else int(found["times"])
+    if times < 1:
+        raise ValueError(f"arms {text!r} must be at least one arm")
+    return family, [given[name] for name in names], times

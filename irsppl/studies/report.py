@@ -1,0 +1,288 @@
+"""What a study shows: its table, the comparison with print, its figure, its files."""
+
+from __future__ import annotations
+
+import importlib.resources
+import io
+import json
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from irsppl.studies.store import write_atomically
+from irsppl.studies.study import Study
+
+# The bound of `ideal` is the value of `opt`, and so on: one row for both.
+_SAME_ROW = {"ideal": ("opt",), "lagrangian": ("lagr-rt", "lagr-ot")}
+
+
+# ------------------------------------------------------------------ the table
+
+
+def study_table(data: xr.Dataset) -> pd.DataFrame:
+    """The paper's columns, at the table's horizon; one row per policy or bound.
+
+    regret and its standard error, improvement over Thompson sampling (a share of its regret);
+    regret bound and its standard error, as a share of the least regret measured; seconds per path.
+    """
+    at = data.sel(horizon=data.attrs["table_horizon"])
+    columns: dict[str, dict[str, float]] = {}
+
+    def put(row: str, **cells: float) -> None:
+        columns.setdefault(row, {}).update(cells)
+
+    regrets: dict[str, float] = {}
+    for policy in at["policy"].values.tolist():
+        sample = at["regret"].sel(policy=policy).values
+        regrets[policy] = float(sample.mean())
+        put(
+            policy,
+            regret=regrets[policy],
+            regret_stderr=float(sample.std(ddof=1) / math.sqrt(len(sample))),
+            seconds_per_path=float(at["seconds_per_path"].sel(policy=policy)),
+        )
+    for policy, regret in regrets.items():
+        if regrets.get("ts", 0.0) > 0:
+            put(policy, improvement=1 - regret / regrets["ts"])
+    least = min(regrets.values(), default=math.nan)
+    for penalty in at["penalty"].values.tolist():
+        cell = at.sel(penalty=penalty)
+        rows = [row for row in _SAME_ROW.get(penalty, ()) if row in regrets] or [penalty]
+        for row in rows:
+            put(
+                row,
+                regret_bound=float(cell["regret_bound"]),
+                regret_bound_stderr=float(cell["regret_bound_stderr"]),
+            )
+            if least > 0:
+                put(row, bound_improvement=float(cell["regret_bound"]) / least)
+            if "outcome_value" in cell:
+                put(row, bound=float(cell["bound"]), outcome_value=float(cell["outcome_value"]))
+    wanted = [
+        *("regret", "regret_stderr", "improvement"),
+        *("regret_bound", "regret_bound_stderr", "bound_improvement"),
+        *("bound", "outcome_value", "seconds_per_path"),
+    ]
+    used = [name for name in wanted if any(name in row for row in columns.values())]
+    frame = pd.DataFrame.from_dict(columns, orient="index").reindex(columns=used)
+    return frame.rename_axis("name")
+
+
+def table_text(table: pd.DataFrame, title: str = "") -> str:
+    """A table of `study_table` as Markdown that also reads well on a terminal."""
+    headers = ["", "regret (s.e.)", "improvement", "regret bound (s.e.)", "bound / least regret"]
+    inner = "outcome_value" in table
+    headers += ["bound", "inner value"] if inner else []
+    headers += ["time per path"]
+    # The best in bold, as printed tables have it; a bound above is better, a regret below.
+    best = table["regret"].idxmin() if "regret" in table else None
+    tight = table["regret_bound"].idxmax() if "regret_bound" in table else None
+    rows = []
+    for name, row in table.iterrows():
+        regret = estimate_text(row.get("regret"), row.get("regret_stderr"))
+        tightest = estimate_text(row.get("regret_bound"), row.get("regret_bound_stderr"))
+        cells = [
+            str(name),
+            f"**{regret}**" if name == best else regret,
+            _percent(row.get("improvement")),
+            f"**{tightest}**" if name == tight else tightest,
+            # A bound below zero bounds nothing: no share to speak of.
+            _percent(share if (share := row.get("bound_improvement", -1)) >= 0 else None),
+        ]
+        if inner:
+            cells += [_number(row.get("bound")), _number(row.get("outcome_value"))]
+        rows.append([*cells, _seconds(row.get("seconds_per_path"))])
+    return (f"{title}\n\n" if title else "") + text_table(headers, rows)
+
+
+def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns: words to the left, numbers to the right."""
+    numeric = [all(not row[i][:1].isalpha() for row in rows) for i in range(len(headers))]
+    widths = [max(3, *(len(row[i]) for row in (headers, *rows))) for i in range(len(headers))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        )
+        return "| " + " | ".join(padded) + " |"
+
+    ends = [":" if right else "-" for right in numeric]
+    rule = "|" + "|".join("-" * (w + 1) + e for w, e in zip(widths, ends, strict=True)) + "|"
+    return "\n".join([line(headers), rule, *map(line, rows)]) + "\n"
+
+
+def _missing(value: Any) -> bool:
+    return value is None or math.isnan(value)
+
+
+def estimate_text(value: Any, stderr: Any) -> str:
+    if _missing(value):
+        return "-"
+    if _missing(stderr):
+        return f"{value:.3f}"
+    return f"{value:.3f} ({'exact' if stderr == 0 else f'{stderr:.3f}'})"
+
+
+def _number(value: Any) -> str:
+    return "-" if _missing(value) else f"{value:.4f}"
+
+
+def _percent(value: Any) -> str:
+    return "-" if _missing(value) else f"{value:.1%}"
+
+
+def _seconds(value: Any) -> str:
+    if _missing(value):
+        return "-"
+    scale, unit = next(
+        (s, u) for s, u in ((1, "s"), (1e-3, "ms"), (1e-6, "us")) if value >= s or s < 1e-5
+    )
+    return f"{value / scale:.3g} {unit}"
+
+
+# ------------------------------------------------------------------ beside the printed figures
+
+
+def paper_figures(name: str) -> dict[str, dict[str, dict[str, list[float | None]]]]:
+    """{quantity: {policy or penalty: {"paper": [value, s.e.], "independent": [value, s.e.]}}}.
+
+    "paper" as printed (s.e. 0: not simulated; none: not stated); "independent" computed apart from
+    both the paper and this package.
+    """
+    text = importlib.resources.files("irsppl.studies").joinpath("paper_tables.json").read_text()
+    return json.loads(text)[name]
+
+
+def comparison(study: Study, data: xr.Dataset) -> pd.DataFrame:
+    """Measured and known figures side by side, with z-scores in combined standard errors.
+
+    A printed figure adds the rounding of its last digit to the error. z is missing where the print
+    does not say how uncertain it is. one_stream: what the slip of `irsppl.studies.slip` gives; its
+    z is that of the printed figure.
+    """
+    if study.paper is None:
+        raise ValueError(f"study {study.name!r} has no printed figures to compare with")
+    at = data.sel(horizon=data.attrs["table_horizon"])
+    rows = []
+    for quantity, figures in paper_figures(study.paper).items():
+        if quantity == "seconds_per_path" or quantity not in at:
+            continue
+        dim = "policy" if quantity == "regret" else "penalty"
+        for name, known in figures.items():
+            if name not in at[dim].values:
+                continue
+            cell = at.sel({dim: name})
+            measured = _measured(cell, quantity)
+            row: dict[str, Any] = {"quantity": quantity, "name": name}
+            row |= dict(zip(("measured", "measured_stderr"), measured, strict=True))
+            for source in ("paper", "independent"):
+                value, stderr = known.get(source, (None, None))
+                row |= {source: value, f"{source}_stderr": stderr}
+                row[f"{source}_z"] = _z(measured, value, stderr)
+            if f"one_stream_{quantity}" in cell:
+                slip = _measured(cell, f"one_stream_{quantity}")
+                row |= dict(zip(("one_stream", "one_stream_stderr"), slip, strict=True))
+                row["one_stream_z"] = _z(slip, *known.get("paper", (None, None)))
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _measured(cell: xr.Dataset, quantity: str) -> tuple[float, float]:
+    values = cell[quantity].values
+    if values.ndim:
+        return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+    stderr = cell[f"{quantity}_stderr"].item() if f"{quantity}_stderr" in cell else 0.0
+    return values.item(), stderr
+
+
+def _z(measured: tuple[float, float], value: float | None, stderr: float | None) -> float:
+    """How many combined standard errors the measured figure lies above the known one."""
+    if value is None or stderr is None or math.isnan(measured[0]):
+        return math.nan
+    digits = max(2, len(repr(float(value)).partition(".")[2]))  # tables are printed with two
+    rounding = 10.0**-digits / math.sqrt(12)
+    error = math.hypot(measured[1], stderr, rounding)
+    difference = measured[0] - value
+    # Two exact figures agree or they do not; float32 inner values are good to about 1e-6.
+    if error < 1e-6 * max(1.0, abs(value)):
+        return 0.0 if abs(difference) < 1e-5 * max(1.0, abs(value)) else math.inf
+    return difference / error
+
+
+def comparison_text(table: pd.DataFrame, title: str = "") -> str:
+    headers = ["", "measured", "paper", "z", "independent", "z"]
+    slip = "one_stream" in table
+    headers += ["one stream (the slip)", "z to paper"] if slip else []
+    rows = []
+    for _, row in table.iterrows():
+        cells = [f"{row['quantity'].replace('_', ' ')}, {row['name']}"]
+        sources = ["measured", "paper", "independent", *(["one_stream"] if slip else [])]
+        for source in sources:
+            cells.append(estimate_text(row[source], row[f"{source}_stderr"]))
+            if source != "measured":
+                z = row[f"{source}_z"]
+                cells.append("-" if _missing(z) else f"{z:+.1f}")
+        rows.append(cells)
+    return (f"{title}\n\n" if title else "") + text_table(headers, rows)
+
+
+# ------------------------------------------------------------------ files
+
+
+def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -> None:
+    """table.md, table.csv, figure.png, figure.svg, data.nc, and compare.md, compare.csv."""
+    told = f"{study.title}, horizon {study.horizon}, {data.attrs['replications']} replications"
+    table = study_table(data)
+    if len(table):
+        _write_text(folder / "table.md", table_text(table, told))
+        _write_text(folder / "table.csv", table.to_csv())
+    if compare:
+        beside = comparison(study, data)
+        _write_text(folder / "compare.md", comparison_text(beside, told))
+        _write_text(folder / "compare.csv", beside.to_csv(index=False))
+    write_netcdf(data, folder / "data.nc")
+    for kind, content in figure_files(data).items():
+        write_atomically(folder / f"figure.{kind}", content)
+
+
+def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:
+    """Compressed, so that single replications need not be left out."""
+    numeric = [
+        n for n in data.data_vars if np.issubdtype(data[n].dtype, np.number) and data[n].ndim
+    ]
+    encoding = {name: {"zlib": True, "complevel": 4} for name in numeric}
+    temporary = path.with_name(f".{path.name}.tmp")
+    data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+    temporary.replace(path)
+
+
+def figure_files(data: xr.Dataset) -> dict[str, bytes]:
+    """The figure of a study, by file type."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from irsppl.plots import plot_horizons
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    plot_horizons(data, ax=figure.subplots())
+    files = {}
+    # The same picture gives the same file: no date, no random identifiers.
+    with matplotlib.rc_context({"svg.hashsalt": "irsppl"}):
+        for kind, options in (
+            ("png", {"dpi": 150}),
+            ("svg", {"metadata": {"Date": None}}),
+        ):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, bbox_inches="tight", **options)  # type: ignore[arg-type]
+            files[kind] = buffer.getvalue()
+    return files
+
+
+def _write_text(path: pathlib.Path, text: str) -> None:
+    write_atomically(path, text.encode())
