@@ -118,7 +118,8 @@ if __name__ == "__main__":
     parser.add_argument("--num-arms", type=int, default=10)
     parser.add_argument("--horizon", type=int, default=500)
     parser.add_argument("--growth", action="store_true")
-    parser.add_argument("--out", default=str(pathlib.Path(__file__).parent.parent / "docs" / "growth.png"))
+    docs = pathlib.Path(__file__).parent.parent / "docs"
+    parser.add_argument("--out", default=str(docs / "growth.png"))
     options = parser.parse_args()
     against_numpy(options.num_arms, options.horizon)
     if options.growth:
