@@ -527,3 +527,16 @@ def test_a_study_notices_another_model_in_the_same_belief():
         [Holder(one), {"deep": Holder(one)}]
     )
     assert _told("ts") == "ts" and _told(irsppl.Index(2)) != _told(irsppl.Index(3))
+
+
+def test_futures_given_by_hand_must_fit_the_bandit():
+    bandit = small().bandit()
+    drawn = one_stream_outcomes(bandit.belief, 6, seed=0, start=0, count=8)
+    data = irsppl.simulate(bandit, ["greedy"], outcomes=drawn)
+    best = 6 * np.asarray(drawn.means).max(axis=1)
+    np.testing.assert_allclose((data["value"] + data["regret"]).values[0], best, rtol=1e-5)
+    short = one_stream_outcomes(bandit.belief, 5, seed=0, start=0, count=8)
+    with pytest.raises(ValueError, match=r"rewards \[S, 2, 6\]"):
+        irsppl.simulate(bandit, ["greedy"], outcomes=short)
+    with pytest.raises(ValueError, match="cannot both"):
+        irsppl.simulate(bandit, ["greedy"], means=[0.0, 1.0], outcomes=drawn)

@@ -1,10 +1,10 @@
 """A demonstration of a slip, not a feature for use: one random stream for means and rewards.
 
 Someone who seeds NumPy with s, draws the arms' means, seeds it with s again and draws the rewards
-row by row makes the first rewards of the first arm out of the random numbers that made the means.
-They then tell more of the means than rewards should, and everybody's regret comes out low. The
-two-armed tables of the paper agree with this scheme, row by row, and not with separate streams;
-with ten arms the effect is small. See docs/studies.md.
+arm by arm makes the first rewards of the first arm out of the random numbers that made the means.
+They then tell more of the means than rewards should, and regrets come out low. Regrets printed in
+the paper's two-armed tables agree with this scheme and not with separate streams; that it is what
+happened there is an inference (docs/studies.md says how it was found and checked).
 """
 
 from __future__ import annotations
