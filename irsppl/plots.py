@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,6 +114,113 @@ def plot_horizons(data: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     return _finish(ax)
 
 
+def plot_belief(
+    belief: Any,
+    arms: Any = (),
+    rewards: Any = (),
+    *,
+    horizon: int = 30,
+    num_paths: int = 20,
+    key: Any = 0,
+    labels: Sequence[str] | None = None,
+    ax: Sequence[Axes] | None = None,
+) -> np.ndarray:
+    """What is believed of each arm as data come in, and where that may go: one panel per arm.
+
+    belief: before the data; arms, rewards: the data, in order. Up to "now": quantiles of the arm's
+    mean reward and the predictive mean, after each reward of the arm. From there: `num_paths`
+    trajectories of the predictive mean, along rewards sampled from the belief, as if the arm were
+    pulled `horizon` more times. Penalties and policies are made of such trajectories: the wider
+    they fan out, the more there is to learn. ax: one Axes per arm. Returns the Axes `[K]`.
+    """
+    from irsppl._checks import as_count, as_key
+    from irsppl.beliefs._evolution import evolution
+
+    arms, rewards = np.asarray(arms, int), np.asarray(rewards, float)
+    if arms.ndim != 1 or arms.shape != rewards.shape:
+        raise ValueError(
+            "arms and rewards must be lists of one length, "
+            f"got shapes {arms.shape} and {rewards.shape}"
+        )
+    horizon = as_count("horizon", horizon)
+    num_paths = as_count("num_paths", num_paths)
+    names = [f"arm {a}" for a in range(belief.num_arms)] if labels is None else list(labels)
+    if len(names) != belief.num_arms:
+        raise ValueError(f"labels must be {belief.num_arms} names, one per arm, got {names}")
+    belief.check_arm(arms)
+    belief.check_reward(arms, rewards)
+    panels = _panels(belief.num_arms, ax)
+    levels = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+    told = evolution(belief, arms, rewards, levels, horizon, num_paths, as_key(key))
+    for arm, (panel, name) in enumerate(zip(panels, names, strict=True)):
+        colour = _COLOURS[arm % len(_COLOURS)]
+        now = int(told.counts[-1, arm])
+        # The last word at each count: rewards of other arms may tell of this one too.
+        steps = np.searchsorted(told.counts[:, arm], np.arange(now + 1), side="right") - 1
+        low, lower, _, upper, high = told.quantiles[steps, :, arm].T
+        seen = np.arange(now + 1)
+        panel.fill_between(seen, low, high, color=colour, alpha=0.15, linewidth=0)
+        panel.fill_between(seen, lower, upper, color=colour, alpha=0.3, linewidth=0)
+        panel.plot(seen, told.means[steps, arm], color=colour, linewidth=2)
+        coming = now + np.arange(horizon + 1)
+        panel.plot(coming, told.futures[:, arm].T, color="0.45", linewidth=0.7, alpha=0.7)
+        panel.vlines(now, low[-1], high[-1], color=colour, linewidth=1.5, zorder=3)
+        panel.vlines(now, lower[-1], upper[-1], color=colour, linewidth=5, zorder=3)
+        panel.plot(now, told.means[-1, arm], "o", color=colour, markeredgecolor="white", zorder=4)
+        panel.axvline(now, color="0.3", linewidth=0.8, linestyle=":")
+        top = panel.get_xaxis_transform()
+        panel.text(now + 0.02 * horizon, 0.98, "now", transform=top, va="top", color="0.3")
+        panel.set_title(name)
+        panel.set_xlabel("rewards of this arm")
+        _finish(panel)
+    panels[0].set_ylabel("mean reward")
+    _belief_legend(panels[0])
+    return panels
+
+
+def _panels(count: int, given: Sequence[Axes] | None) -> np.ndarray:
+    """One Axes per arm, in rows of at most four."""
+    if given is not None:
+        panels = np.asarray(given, object).ravel()
+        if len(panels) != count:
+            raise ValueError(f"ax must be {count} Axes, one per arm, got {len(panels)}")
+        return panels
+    import matplotlib.pyplot as plt
+
+    columns = min(count, 4)
+    rows = -(-count // columns)
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(1.5 + 2.8 * columns, 1 + 3 * rows),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for spare in grid.ravel()[count:]:
+        figure.delaxes(spare)
+    for row in grid[1:]:
+        row[0].set_ylabel("mean reward")
+    return grid.ravel()[:count]
+
+
+def _belief_legend(panel: Axes) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    shade: dict[str, Any] = {"facecolor": _COLOURS[0], "linewidth": 0}
+    entries: dict[str, Any] = {
+        "90 % of the belief": Patch(alpha=0.15, **shade),
+        "50 %": Patch(alpha=0.45, **shade),
+        "predictive mean": Line2D([], [], color=_COLOURS[0], linewidth=2),
+        "where it may go (sampled)": Line2D([], [], color="0.45", linewidth=0.7),
+    }
+    panel.figure.legend(
+        list(entries.values()), list(entries), loc="outside lower center", ncols=4, frameon=False
+    )
+
+
 # ------------------------------------------------------------------ shared
 
 
@@ -126,9 +233,10 @@ def _axes(ax: Axes | None, height: float = 5) -> Axes:
 
 
 def _mean_error(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Mean regret, and two standard errors, over replications."""
+    """Mean regret, and two standard errors, over replications (not a number: not played)."""
     regret = data["regret"].transpose("replication", ...).values
-    return regret.mean(axis=0), 2 * regret.std(axis=0, ddof=1) / np.sqrt(len(regret))
+    played = np.sum(~np.isnan(regret), axis=0)
+    return np.nanmean(regret, axis=0), 2 * np.nanstd(regret, axis=0, ddof=1) / np.sqrt(played)
 
 
 def _from_zero(regret: np.ndarray, bounds: Any) -> tuple[float, float]:

@@ -72,6 +72,7 @@ _ALL = [
         horizons=_LONG,
         policies=("ts", "irs.fh", "irs.v-zero", "irs.index", *_RIVALS),
         penalties=("ts", "irs.fh", "irs.ff", "irs.v-zero"),
+        figure_replications=2000,
         paper="bernoulli_10",
     ),
     Study(
@@ -92,6 +93,7 @@ _ALL = [
         horizons=_LONG,
         policies=("ts", "irs.fh", "irs.v-zero", "irs.index", *_RIVALS),
         penalties=("ts", "irs.fh", "irs.ff", "irs.v-zero"),
+        figure_replications=2000,
         paper="gaussian_10",
     ),
     Study(
@@ -102,6 +104,7 @@ _ALL = [
         horizons=_LONG,
         policies=("ts", "irs.fh", "irs.v-zero", "irs.index", "irs.index*", *_RIVALS),
         penalties=("ts", "irs.fh", "irs.ff", "irs.v-zero"),
+        figure_replications=2000,
         paper="gaussian_5_noise",
     ),
 ]

@@ -232,6 +232,31 @@ def comparison_text(table: pd.DataFrame, title: str = "") -> str:
     return (f"{title}\n\n" if title else "") + text_table(headers, rows)
 
 
+def path_times(study: Study, data: xr.Dataset) -> pd.DataFrame:
+    """Seconds that the decisions along one path take, ours beside the printed ones."""
+    if study.paper is None:
+        raise ValueError(f"study {study.name!r} has no printed figures to compare with")
+    printed = paper_figures(study.paper).get("seconds_per_path", {})
+    rows = []
+    for name, known in printed.items():
+        if name not in data["policy"].values:
+            continue
+        measured, paper = data["seconds_per_path"].sel(policy=name).item(), known["paper"][0]
+        if paper is not None:
+            rows.append({"policy": name, "measured": measured, "paper": paper})
+    table = pd.DataFrame(rows, columns=["policy", "measured", "paper"])
+    table["ratio"] = table["paper"] / table["measured"]
+    return table
+
+
+def path_times_text(table: pd.DataFrame) -> str:
+    rows = [
+        [r["policy"], _seconds(r["measured"]), _seconds(r["paper"]), f"{r['ratio']:,.0f}x"]
+        for _, r in table.iterrows()
+    ]
+    return text_table(["time per path", "measured", "paper", "paper / measured"], rows)
+
+
 # ------------------------------------------------------------------ files
 
 
@@ -244,7 +269,11 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
         _write_text(folder / "table.csv", table.to_csv())
     if compare:
         beside = comparison(study, data)
-        _write_text(folder / "compare.md", comparison_text(beside, told))
+        text = comparison_text(beside, told)
+        times = path_times(study, data)
+        if len(times):
+            text += "\n" + path_times_text(times)
+        _write_text(folder / "compare.md", text)
         _write_text(folder / "compare.csv", beside.to_csv(index=False))
     write_netcdf(data, folder / "data.nc")
     for kind, content in figure_files(data).items():

@@ -80,7 +80,7 @@ def run_study(
     for horizon in study.all_horizons():  # refuse before any work
         bandit = study.bandit(horizon)
         for part in (*study.named_policies().values(), *study.named_penalties().values()):
-            part.check(bandit)
+            part.verify(bandit)
     folder = pathlib.Path(out) / study.name
     folder.mkdir(parents=True, exist_ok=True)
     _check_manifest(folder / "manifest.json", study, key, block)
@@ -153,7 +153,7 @@ class _Runner:
         # Without the record of pulls, so that simulations and bounds share compiled programs.
         self.bandits = {t: study.bandit(t)._shrunk(t) for t in self.horizons}
         self.pieces: dict[Identity, Arrays] = {}
-        self.spans: list[tuple[int, int]] = []
+        self.all_spans: list[tuple[int, int]] = []
         self.slipped: tuple[Any, Outcome] | None = None
         self.computed = self.reused = 0
         self.makers: dict[str, Callable[..., Arrays]] = {
@@ -170,19 +170,27 @@ class _Runner:
         # The benchmark and the controls are needed exactly even where nobody asked for them.
         names = dict.fromkeys([*self.penalties, "ts", *CONTROLS])
         self._finish([("exact", name, t) for t in self.horizons for name in names], "exact bounds")
-        self.spans = [(s, min(s + block, replications)) for s in range(0, replications, block)]
+        starts = range(0, replications, block)
+        self.all_spans = [(s, min(s + block, replications)) for s in starts]
         table = self.study.horizon
         plan: list[Identity] = [("time", label, table) for label in self.policies]
         # Block by block through everything: each round then takes as long as the one before, which
         # makes the time left honest, and an interrupted run has some of everything.
-        for span in self.spans:
-            for t in self.horizons:
+        for span in self.all_spans:
+            for t in (t for t in self.horizons if span in self._spans(t)):
                 plan += [("policy", label, t, *span) for label in self.policies]
                 plan += [("bound", name, t, *span) for name in self._sampled(t)]
             if shared_stream:
                 plan += [("one-stream-policy", label, table, *span) for label in self.policies]
                 plan += [("one-stream-bound", name, table, *span) for name in self._one_stream()]
         self._finish(plan, self.study.name)
+
+    def _spans(self, horizon: int) -> list[tuple[int, int]]:
+        """The blocks of replications played at a horizon: whole ones, so that all share them."""
+        most = self.study.figure_replications
+        if most is None or horizon == self.study.horizon:
+            return self.all_spans
+        return [span for span in self.all_spans if span[0] < most]
 
     def _sampled(self, horizon: int) -> list[str]:
         """Penalties without an exact bound; the benchmark among them where it has none."""
@@ -245,7 +253,7 @@ class _Runner:
 
     def _make_time(self, label: str, horizon: int) -> Arrays:
         """Seconds that the decisions along one path take, on one thread."""
-        start, stop = self.spans[0]
+        start, stop = self.all_spans[0]
         # As many futures as a block draws at once: that program is compiled anyway.
         size = chunks(self.bandits[horizon], stop - start)[0][2]
         drawn = draw_outcomes(self.bandits[horizon], jax.random.key(self.key), 0, size)
@@ -297,7 +305,7 @@ class _Runner:
     # ---- what they add up to
     def _joined(self, kind: str, label: str, horizon: int, name: str) -> np.ndarray:
         return np.concatenate(
-            [self.pieces[kind, label, horizon, *span][name] for span in self.spans]
+            [self.pieces[kind, label, horizon, *span][name] for span in self._spans(horizon)]
         )
 
     def _estimate(self, name: str, horizon: int) -> tuple[float, float, float, float]:
@@ -306,7 +314,7 @@ class _Runner:
         if exact is not None and benchmark is not None:
             return exact, 0.0, benchmark - exact, 0.0
         source = name if exact is None else "ts"
-        parts = [self.pieces["bound", source, horizon, *span] for span in self.spans]
+        parts = [self.pieces["bound", source, horizon, *span] for span in self._spans(horizon)]
         values = {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
         known = {} if exact is None else {name: exact}
         bound = self._sampler(source, horizon).estimates(values, known)[name]
@@ -315,7 +323,7 @@ class _Runner:
     def dataset(self) -> xr.Dataset:
         """Everything measured, labelled."""
         policies, penalties, horizons = list(self.policies), list(self.penalties), self.horizons
-        count = self.spans[-1][1]
+        count = self.all_spans[-1][1]
         data = xr.Dataset(
             coords={
                 "policy": ("policy", np.array(policies, dtype=str)),
@@ -340,16 +348,21 @@ class _Runner:
                     filled[i, j] = cell(row, horizon)
             return filled
 
+        def padded(kind: str, row: str, horizon: int, name: str) -> np.ndarray:
+            joined = self._joined(kind, row, horizon, name)
+            return np.pad(joined, (0, count - len(joined)), constant_values=np.nan)
+
         for name, told in (
             ("regret", "value of the best arm throughout, less value"),
             ("value", "sum of the true means of the pulled arms"),
         ):
-            cells = table(policies, (count,), lambda p, t, n=name: self._joined("policy", p, t, n))
+            cells = table(policies, (count,), lambda p, t, n=name: padded("policy", p, t, n))
             data[name] = (("policy", "horizon", "replication"), cells, {"long_name": told})
 
         def mean_pulls(policy: str, horizon: int) -> np.ndarray:
-            parts = [self.pieces["policy", policy, horizon, *span]["pulls"] for span in self.spans]
-            return np.sum(parts, axis=0) / count
+            spans = self._spans(horizon)
+            parts = [self.pieces["policy", policy, horizon, *span]["pulls"] for span in spans]
+            return np.sum(parts, axis=0) / spans[-1][1]
 
         cells = table(policies, (data.sizes["arm"],), mean_pulls)
         data["pulls"] = (("policy", "horizon", "arm"), cells, {"long_name": "mean pulls"})
@@ -366,9 +379,7 @@ class _Runner:
         cells = table(
             penalties,
             (count,),
-            lambda p, t: (
-                np.nan if self._exact(p, t) is not None else self._joined("bound", p, t, p)
-            ),
+            lambda p, t: np.nan if self._exact(p, t) is not None else padded("bound", p, t, p),
         )
         told = "inner value of each future; not a number where the bound is exact"
         data["inner_value"] = (("penalty", "horizon", "replication"), cells, {"long_name": told})

@@ -28,10 +28,11 @@ class Study:
     name: also the folder of its results. arms: texts such as `"beta(3,1)"` or
     `"normal(0,1,noise=1)x10"` (see `parse_arms`), or any belief. horizon: that of the table.
     policies: names, or `{label: policy}` with policies or functions. penalties: names. horizons:
-    those of the figure (the table's is added). outcome: a future written by hand, `{"means": [K],
-    "rewards": [K, T]}`, whose inner problems are solved too. options: further arguments of
-    `Bandit`. paper: the key of printed figures to compare with. left_out: what this version cannot
-    play yet.
+    those of the figure (the table's is added). figure_replications: at most so many at the
+    figure's other horizons, where a curve needs less precision than a table. outcome: a future
+    written by hand, `{"means": [K], "rewards": [K, T]}`, whose inner problems are solved too.
+    options: further arguments of `Bandit`. paper: the key of printed figures to compare with.
+    left_out: what this version cannot play yet.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Study:
     penalties: Sequence[Any] = ("ts",)
     horizons: Sequence[int] = ()
     replications: int = 20_000
+    figure_replications: int | None = None
     outcome: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     paper: str | None = None
@@ -56,6 +58,8 @@ class Study:
         for horizon in self.horizons:
             as_count("horizons", horizon)
         as_count("replications", self.replications)
+        if self.figure_replications is not None:
+            as_count("figure_replications", self.figure_replications, minimum=2)
 
     def belief(self) -> Belief:
         return self.arms if isinstance(self.arms, Belief) else parse_arms(self.arms)
@@ -71,7 +75,7 @@ class Study:
         return name_policies(self.policies) if self.policies else {}
 
     def named_penalties(self) -> dict[str, Penalty]:
-        return {penalty.name: penalty for penalty in map(find_penalty, self.penalties)}
+        return {penalty.label: penalty for penalty in map(find_penalty, self.penalties)}
 
     def definition(self) -> dict[str, Any]:
         """All that the numbers depend on, in a form that JSON keeps."""
