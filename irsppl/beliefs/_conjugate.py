@@ -97,6 +97,25 @@ class Conjugate(Belief):
         n = jnp.asarray(n)
         return (self.xi + self._sample_sum(reward_key, parameters, n)) / (self.nu + n)
 
+    def sample_prefix(
+        self, key: Array, size: int, n: Array
+    ) -> tuple[Float[Array, " K"], Float[Array, "K size"], Float[Array, " K"]]:
+        """One future without its bulk: (means, first `size` rewards, posterior means after n).
+
+        Parameters once, then `size` rewards of each arm, then the sum of the n - size others at
+        once; n may be traced and may be less than `size`. Means and rewards are those of `_sample`
+        with the same key.
+        """
+        parameter_key, reward_key = jax.random.split(key)
+        means, parameters = self._sample_parameters(parameter_key)
+        rewards = self._sample_rewards(reward_key, parameters, size)
+        n = jnp.asarray(n)
+        # The arms' own keys are those of numbers below num_arms.
+        rest_key = jax.random.fold_in(reward_key, self.num_arms)
+        rest = self._sample_sum(rest_key, parameters, jnp.maximum(n - size, 0))
+        first = jnp.take(path_sums(rewards), jnp.minimum(n, size), axis=1)
+        return means, rewards, (self.xi + first + rest) / (self.nu + n)
+
     def path_means(self, rewards: Array) -> Array:
         sums = path_sums(rewards.astype(self.nu.dtype))
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.nu.dtype)

@@ -1,0 +1,164 @@
+"""IRS.Mix: V-Zero for an arm's first pulls, FH for the rest; the cost does not grow with T."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irsppl._checks import as_count
+from irsppl.bandit import Bandit
+from irsppl.beliefs._conjugate import Conjugate
+from irsppl.inner.mixture import mix, mix_batch
+from irsppl.outcomes import Outcome
+from irsppl.penalties._base import Inner, Penalty, future_means
+
+_DEFAULT = 200
+
+
+class Mix(Penalty):
+    """The first n0 pulls of an arm pay mu_hat_{a, n-1}, as in V-Zero, later ones mu_hat_{a, T-1}.
+
+    n0 = floor(T0 / K), at least 1: T0 is about the number of pulls that are planned with care.
+
+    Dual feasible, because either payoff is E[mu_a | G] with the decision maker's history within G:
+    before pull n of arm a that history holds n - 1 <= T - 1 rewards of the arm, and what it holds
+    of other arms says nothing of this one, since arms are independent.
+
+    W falls from W^FH (n0 = 0) to W^V-Zero (n0 >= T - 1) as T0 grows: see docs/long-horizons.md.
+    """
+
+    name: ClassVar[str] = "irs.mix"
+    on_host: ClassVar[bool] = True
+    grows: ClassVar[bool] = False
+    T0: int = eqx.field(static=True)
+
+    def __init__(self, T0: int = _DEFAULT):
+        self.T0 = as_count("T0", T0)
+
+    @property
+    def label(self) -> str:
+        return self.name if self.T0 == _DEFAULT else f"{self.name} (T0={self.T0})"
+
+    def check(self, bandit: Bandit) -> None:
+        if not bandit.belief.is_independent:
+            raise ValueError(
+                f"{self.name} needs independent arms: with correlated ones, what a pull pays "
+                "depends on the pulls of other arms; use 'irs.v-zero-separable' or 'irs.fh'"
+            )
+
+    def early_pulls(self, bandit: Bandit) -> int:
+        """n0, at most the horizon (beyond it nothing changes)."""
+        return min(max(1, self.T0 // bandit.num_arms), bandit.horizon)
+
+    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+        n0 = self.early_pulls(bandit)
+        belief = outcome.belief or bandit.belief
+        known = bandit.remaining - 1
+        if bandit.pending_counts is None:
+            prefix = belief.path_means(outcome.rewards[:, :n0])[:, :n0]
+        else:  # pending rewards come first in each row, and then are known
+            prefix = future_means(bandit, outcome)[:, :n0]
+            known = known + bandit.pending_counts
+        return self._solved(bandit, prefix, belief.means_after(outcome.rewards, known))
+
+    def _solved(self, bandit: Bandit, prefix: Array, later: Array) -> Inner:
+        value, pulls = mix(prefix, later, bandit.remaining, bandit.horizon)
+        return Inner(value, jnp.argmax(pulls), pulls)  # the most pulled arm, as in V-Zero
+
+    def decide(self, key: Array, bandit: Bandit) -> Array:
+        if not isinstance(bandit.belief, Conjugate):
+            return super().decide(key, bandit)
+        # Only n0 rewards per arm and one later mean are drawn, so T may be as long as you like.
+        n0 = self.early_pulls(bandit)
+        bandit = settled(jax.random.fold_in(key, 0), bandit)
+        belief = bandit.belief
+        assert isinstance(belief, Conjugate)
+        _, rewards, later = belief.sample_prefix(key, n0, bandit.remaining - 1)
+        prefix = belief.path_means(rewards)[:, :n0]
+        return jnp.asarray(self._solved(bandit, prefix, later).action)
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        if bandit.pending:
+            return super().values(bandit, outcomes)
+        natural = bandit.belief.natural_state()
+        if natural is None:
+            # Without the record of pulls, posterior means are computed only as far as they count.
+            return super().values(bandit._shrunk(bandit.horizon), outcomes)
+        prefix, later = _host_payoffs(
+            *natural, outcomes, self.early_pulls(bandit), int(bandit.remaining)
+        )
+        return np.asarray(mix_batch(prefix, later, int(bandit.remaining))[0], np.float64)
+
+    # ---- compiled CPU kernels, with the signatures of `Policy.paths` and `Policy.decisions`
+    def paths(self, bandit: Bandit) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
+        """Plays whole paths: (true rewards [S, K, T], seeds [S]) -> arms [S, T]."""
+        state = bandit.belief.kernel_state()
+        if state is None:
+            return None
+        from irsppl.inner.cpu.mixture import mix_paths
+
+        n0 = self.early_pulls(bandit)
+        return lambda rewards, seeds: mix_paths(n0, *state, rewards, seeds)
+
+    def decisions(self, bandit: Bandit) -> Callable[[np.ndarray], np.ndarray] | None:
+        """Decides from this state: seeds [S] -> arms [S]."""
+        state = bandit.belief.kernel_state()
+        if state is None:
+            return None
+        from irsppl.inner.cpu.mixture import mix_decide
+
+        n0, remaining = self.early_pulls(bandit), int(bandit.remaining)
+        return lambda seeds: mix_decide(n0, *state, remaining, seeds)
+
+
+def _host_payoffs(
+    xi: np.ndarray, nu: np.ndarray, outcomes: Outcome, n0: int, remaining: int
+) -> tuple[Float[np.ndarray, "S K n0"], Float[np.ndarray, "S K"]]:
+    """Prefix and later payoffs of a batch of futures, in float64, without a [S, K, T] copy."""
+    rewards = np.asarray(outcomes.rewards)
+    n0 = min(n0, remaining)
+    prefix = np.zeros((*rewards.shape[:2], n0))
+    np.cumsum(rewards[:, :, : n0 - 1], axis=2, dtype=np.float64, out=prefix[:, :, 1:])
+    prefix += xi[None, :, None]
+    prefix /= nu[None, :, None] + np.arange(n0)[None, None, :]
+    later = xi[None, :] + rewards[:, :, : remaining - 1].sum(axis=2, dtype=np.float64)
+    return prefix, later / (nu[None, :] + (remaining - 1))
+
+
+def settled(key: Array, bandit: Bandit) -> Bandit:
+    """The state in which pending rewards have arrived, each drawn from the belief; keeps no record.
+
+    Rewards are exchangeable: drawing the pending ones, updating, and drawing the rest from the
+    belief so reached has the law of drawing all at once. No array as long as the horizon is made,
+    and with nothing pending nothing is drawn.
+    """
+    if bandit.pulled is None or bandit.seen is None:
+        return bandit
+    num_arms = bandit.num_arms
+    waiting = jax.lax.cond(
+        jnp.any((bandit.pulled >= 0) & ~bandit.seen),
+        lambda: jnp.asarray(bandit.pending_counts, jnp.int32),
+        lambda: jnp.zeros(num_arms, jnp.int32),
+    )
+    dynamic, static = eqx.partition(bandit.belief.for_simulation(), eqx.is_array)
+
+    def arrive(state: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        dynamic, waiting, key = state
+        belief = eqx.combine(dynamic, static)
+        key, own = jax.random.split(key)
+        arm = jnp.argmax(waiting)
+        reward = belief._sample(own, 1).rewards[arm, 0]
+        updated = eqx.filter(belief._update(arm, reward), eqx.is_array)
+        return updated, waiting.at[arm].add(-1), key
+
+    dynamic, _, _ = jax.lax.while_loop(
+        lambda state: jnp.any(state[1] > 0), arrive, (dynamic, waiting, key)
+    )
+    bare = bandit._shrunk(bandit.horizon)
+    return eqx.tree_at(lambda b: b.belief, bare, eqx.combine(dynamic, static))
