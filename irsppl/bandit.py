@@ -1,4 +1,4 @@
-"""`Bandit`: the instance (belief, horizon) and its state as it is played."""
+"""`Bandit`: the instance (belief, horizon, constraints) and its state as it is played."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import as_count, as_key, is_concrete
+from irsppl._checks import as_key, is_concrete
 from irsppl.beliefs import Belief
+from irsppl.budgets import Purse, read_budget
+from irsppl.delays import Delay, read_delay
+from irsppl.horizons import SurvivorTable, read_horizon
 from irsppl.outcomes import Outcome
 
 
 class Bandit(eqx.Module):
     """A finite-horizon Bayesian bandit, at some moment of its play.
+
+    horizon: periods; or a NumPyro distribution over 0, 1, ... (mass at 0 earns nothing), or an
+    array of P(T >= 1), P(T >= 2), ..., where nobody knows when play ends; with a budget it may be
+    left out. delay: decisions that a reward misses before it is known (a number, one per arm, or a
+    NumPyro distribution; infinity: never seen). It postpones information, never reward. costs,
+    budget: price of a pull of each arm, and what can be spent in all; play may stop before.
 
     Immutable: `pull` returns the bandit one period on. Every array keeps the shape it had at the
     first period, and how far play has come is data, so that a loop of decisions compiles once.
@@ -28,16 +38,48 @@ class Bandit(eqx.Module):
     counts: Int[Array, " K"]
     pulled: Int[Array, " T"] | None  # arm of pull number i, -1 while i is in the future
     seen: Bool[Array, " T"] | None  # whether the reward of pull number i is in the belief
+    delay: Delay | None
+    purse: Purse | None
+    survivor: Float[Array, " T"] | None  # P(T >= 1), P(T >= 2), ... where the horizon has a law
     horizon: int = eqx.field(static=True)  # periods at the start: the shapes' size
     labels: tuple[str, ...] | None = eqx.field(static=True)
+    capped: bool = eqx.field(static=True)  # whether the horizon can end play before the money does
+    law: SurvivorTable | None = eqx.field(static=True)  # `survivor` in full precision
+    tail: float = eqx.field(static=True)  # expected periods beyond those that are planned for
 
-    def __init__(self, belief: Belief, horizon: int, *, labels: Sequence[str] | None = None):
+    def __init__(
+        self,
+        belief: Belief,
+        horizon: Any = None,
+        *,
+        delay: Any = None,
+        costs: Any = None,
+        budget: Any = None,
+        labels: Sequence[str] | None = None,
+    ):
         if not isinstance(belief, Belief):
             raise ValueError(
                 f"belief must be an irsppl belief such as BetaBernoulli(...), got {belief!r}"
             )
-        self.belief = belief.sized(as_count("horizon", horizon))
-        self.horizon = as_count("horizon", horizon)
+        self.purse = read_budget(costs, budget, belief.num_arms)
+        survivor, self.tail, self.capped = None, 0.0, True
+        if horizon is not None or self.purse is None:
+            periods, survivor, self.tail = read_horizon(horizon)
+        if self.purse is not None:
+            most = int(self.purse.pulls_left())
+            if survivor is not None:
+                raise ValueError(
+                    "horizon must be a whole number where there is a budget, not a law: money and "
+                    "an unknown end together are not planned for"
+                )
+            self.capped = horizon is not None and periods < most
+            periods = min(periods, most) if horizon is not None else most
+        dtype = belief.predictive_mean().dtype
+        self.survivor = None if survivor is None else jnp.asarray(survivor, dtype)
+        self.law = None if survivor is None else SurvivorTable(survivor)
+        self.belief = belief.sized(periods)
+        self.horizon = periods
+        self.delay = read_delay(delay, belief.num_arms, periods)
         self.labels = _check_labels(labels, belief.num_arms)
         self.remaining = jnp.asarray(self.horizon, jnp.int32)
         self.period = jnp.asarray(0, jnp.int32)
@@ -53,6 +95,17 @@ class Bandit(eqx.Module):
     def arm_labels(self) -> tuple[str, ...]:
         return self.labels or tuple(str(a) for a in range(self.num_arms))
 
+    @property
+    def budget(self) -> float | None:
+        """Money left (concrete bandits only); None where pulls cost nothing."""
+        return None if self.purse is None else int(self.purse.money) * self.purse.unit
+
+    @property
+    def constraints(self) -> frozenset[str]:
+        """Which of "delay", "budget", "horizon law" this bandit has."""
+        found = {"delay": self.delay, "budget": self.purse, "horizon law": self.survivor}
+        return frozenset(name for name, value in found.items() if value is not None)
+
     # ---- play
     def pull(self, arm: Any, reward: Any = None) -> Bandit:
         """One period on. Without `reward` the pull is pending until `arrive` brings its reward."""
@@ -60,6 +113,7 @@ class Bandit(eqx.Module):
         self.belief.check_arm(arm)
         if np.shape(arm):
             raise ValueError(f"arm must be one arm, got an array of shape {np.shape(arm)}")
+        self._check_paid(arm)
         if reward is None:
             return _pull_unseen(self, jnp.asarray(arm))
         if np.shape(reward):
@@ -77,6 +131,12 @@ class Bandit(eqx.Module):
                 raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
             self.belief.check_reward(self.pulled[int(pull)], reward)
         return _arrive(self._in_play(), jnp.asarray(pull), jnp.asarray(reward))
+
+    def _check_paid(self, arm: Any) -> None:
+        if self.purse is None or not is_concrete(self.purse, arm):
+            return
+        if not bool(self.purse.affordable()[int(arm)]):
+            raise ValueError(f"arm {int(arm)} costs more than the {self.budget:g} that is left")
 
     def _in_play(self) -> Bandit:
         return eqx.tree_at(lambda b: b.belief, self, self.belief.in_play())
@@ -100,16 +160,76 @@ class Bandit(eqx.Module):
 
     def check_open(self) -> None:
         if is_concrete(self.remaining) and int(self.remaining) <= 0:
+            if self.purse is not None:
+                raise ValueError(f"nothing remains to be played: {self.budget:g} is left to spend")
             raise ValueError(f"nothing remains to be played: all {self.horizon} periods are over")
 
     # ---- futures
     def sample_outcome(self, key: Any) -> Outcome:
         """A future of the current belief, with `horizon` rewards per arm (the shapes' size)."""
-        return self.belief._sample(as_key(key) if isinstance(key, int) else key, self.horizon)
+        key = as_key(key) if isinstance(key, int) else key
+        return self._complete(key, self.belief._sample(key, self.horizon), running=True)
 
     def sample_truth(self, key: Array) -> Outcome:
         """A future for bounds and simulations: from the user's prior itself (see the belief)."""
-        return self.belief._sample_truth(key, self.horizon)
+        return self._complete(key, self.belief._sample_truth(key, self.horizon), running=False)
+
+    def _complete(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
+        """The same future with its delays and its end, where these are random too."""
+        delays, periods = self.sample_delays(key), self.sample_periods(key, running)
+        if delays is None and periods is None:
+            return outcome
+        return Outcome(outcome.means, outcome.rewards, outcome.belief, delays, periods)
+
+    def sample_delays(self, key: Array) -> Int[Array, "K N"] | None:
+        """Delays of the rewards of a future: pending pulls first, then pulls to come."""
+        if self.delay is None:
+            return None
+        return self.delay.sample(jax.random.fold_in(key, 1), self.waited())
+
+    def sample_periods(self, key: Array, running: bool) -> Int[Array, ""] | None:
+        """How many periods are played from now on; at least one where play is `running`."""
+        weights = self.weights()
+        if self.survivor is None:
+            return None
+        level = jax.random.uniform(jax.random.fold_in(key, 2), (), weights.dtype)
+        level = level * weights[0] if running else level
+        return jnp.sum(weights > level).astype(jnp.int32)
+
+    def weights(self) -> Float[Array, " N"]:
+        """Probability that the period s from now is played, given that play has come so far."""
+        if self.survivor is None:
+            return (jnp.arange(self.horizon) < self.remaining).astype(
+                self.belief.predictive_mean().dtype
+            )
+        at = self.period + jnp.arange(self.horizon)
+        later = jnp.take(self.survivor, at, mode="fill", fill_value=0)
+        here = jnp.take(self.survivor, self.period, mode="clip")
+        return jnp.where(self.period > 0, later / here, later)  # at the start nothing has been seen
+
+    def period_weights(self) -> np.ndarray | None:
+        """`weights` of the remaining periods on the host; None where the horizon is known."""
+        if self.law is None:
+            return None
+        period = int(self.period)
+        later = self.law.values[period:]
+        return later / later[0] if period else later
+
+    def waited(self) -> Int[Array, "K N"]:
+        """How many periods ago each pull of a future's rewards was made; 0 for pulls to come."""
+        columns = jnp.arange(self.horizon)
+        if self.pulled is None or self.seen is None:
+            return jnp.zeros((self.num_arms, self.horizon), jnp.int32)
+        waiting = (self.pulled >= 0) & ~self.seen
+
+        def of_arm(arm: Array) -> Array:
+            mine = waiting & (self.pulled == arm)
+            size = mine.shape[0]
+            order = jnp.argsort(~mine, stable=True)  # pending pulls of this arm, oldest first
+            ago = jnp.where(jnp.sort(~mine), 0, self.period - order)
+            return jnp.pad(ago, (0, max(0, len(columns) - size)))[: len(columns)]
+
+        return jax.vmap(of_arm)(jnp.arange(self.num_arms)).astype(jnp.int32)
 
     def _shrunk(self, horizon: int) -> Bandit:
         """The same state in arrays sized for at most `horizon` periods left, without the record."""
@@ -119,9 +239,14 @@ class Bandit(eqx.Module):
         object.__setattr__(bandit, "horizon", horizon)  # a fresh copy: nobody else holds it
         return bandit
 
+    def _without_record(self) -> Bandit:
+        """The same, without the record of pulls where nothing is pending and nothing can be."""
+        return self if self.pending or self.delay is not None else self._shrunk(self.horizon)
+
     def __repr__(self) -> str:
         name = type(self.belief).__name__
         text = f"Bandit({name} with {self.num_arms} arms, horizon={self.horizon}"
+        text += "".join(f", {what}" for what in sorted(self.constraints))
         concrete = isinstance(self.remaining, (np.ndarray, jnp.ndarray))
         concrete = concrete and is_concrete(self.remaining) and np.ndim(self.remaining) == 0
         if concrete and int(self.period):
@@ -150,16 +275,21 @@ def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
     if pulled is not None and known is not None:
         pulled = pulled.at[bandit.period].set(arm.astype(jnp.int32))
         known = known.at[bandit.period].set(seen)
+    remaining, purse = bandit.remaining - 1, bandit.purse
+    if purse is not None:
+        purse = purse.pay(arm)
+        remaining = jnp.minimum(remaining, purse.pulls_left())
     return eqx.tree_at(
-        lambda b: (b.belief, b.remaining, b.period, b.counts, b.pulled, b.seen),
+        lambda b: (b.belief, b.remaining, b.period, b.counts, b.pulled, b.seen, b.purse),
         bandit,
         (
             belief,
-            bandit.remaining - 1,
+            remaining,
             bandit.period + 1,
             bandit.counts.at[arm].add(1),
             pulled,
             known,
+            purse,
         ),
         is_leaf=lambda x: x is None,
     )
@@ -168,16 +298,22 @@ def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
 _pull = eqx.filter_jit(advance)
 
 
-@eqx.filter_jit
-def _pull_unseen(bandit: Bandit, arm: Array) -> Bandit:
+def advance_unseen(bandit: Bandit, arm: Array) -> Bandit:
+    """`pull` without a reward and without checks, for traced code."""
     return _record(bandit, arm, False, bandit.belief)
 
 
-@eqx.filter_jit
-def _arrive(bandit: Bandit, pull: Array, reward: Array) -> Bandit:
+_pull_unseen = eqx.filter_jit(advance_unseen)
+
+
+def deliver(bandit: Bandit, pull: Array, reward: Array) -> Bandit:
+    """`arrive` without checks, for traced code."""
     assert bandit.pulled is not None and bandit.seen is not None
     return eqx.tree_at(
         lambda b: (b.belief, b.seen),
         bandit,
         (bandit.belief._update(bandit.pulled[pull], reward), bandit.seen.at[pull].set(True)),
     )
+
+
+_arrive = eqx.filter_jit(deliver)

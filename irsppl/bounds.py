@@ -16,8 +16,23 @@ import numpy as np
 from irsppl._checks import as_count, as_key
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome, prefix
-from irsppl.penalties import Inner, Penalty, find_penalty, set_controls
-from irsppl.simulate import _show, chunks, draw_outcomes, name_policies, run_chunks, simulate
+from irsppl.penalties import (
+    Inner,
+    Penalty,
+    exact_max_after,
+    find_penalty,
+    mean_controls,
+    set_controls,
+)
+from irsppl.simulate import (
+    _show,
+    chunks,
+    draw_outcomes,
+    name_policies,
+    run_chunks,
+    simulate,
+    threads_for,
+)
 
 # Path values with known means that steady the sampled bounds, most useful first.
 CONTROLS = ("irs.ff", "irs.fh", "ts")
@@ -50,17 +65,40 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
             f"outcome.rewards must hold at least {needed} rewards per arm (the horizon that "
             f"remains, and pending pulls), got {have}"
         )
-    penalty.check(bandit)
+    penalty.verify(bandit)
+    outcome = _completed(bandit, outcome)
     if have > bandit.horizon:
         outcome = prefix(outcome, bandit.horizon)
     elif have < bandit.horizon:  # arrays keep the first horizon's size; the padding is never read
         padding = ((0, 0), (0, bandit.horizon - have))
         rewards = jnp.pad(outcome.rewards, padding, mode="edge")
         outcome = eqx.tree_at(lambda o: o.rewards, outcome, rewards)
+        if outcome.delays is not None:
+            delays = jnp.pad(outcome.delays, padding, mode="edge")
+            outcome = eqx.tree_at(lambda o: o.delays, outcome, delays)
     bandit.belief.check_reward(0, outcome.rewards)
     if penalty.name == "ideal":
         return penalty.inner(bandit, outcome)
     return _inner(penalty, bandit, outcome)
+
+
+def _completed(bandit: Bandit, outcome: Outcome) -> Outcome:
+    """An outcome written by hand, with its delays; refused where something random is missing."""
+    if bandit.survivor is not None and outcome.periods is None:
+        raise ValueError(
+            "outcome.periods must tell how long play goes on, because this bandit's horizon has a "
+            "law: Outcome(means=..., rewards=..., periods=...)"
+        )
+    if bandit.delay is None or outcome.delays is not None:
+        return outcome
+    if bandit.delay.fixed is None:
+        raise ValueError(
+            "outcome.delays must go with outcome.rewards, because this bandit's delays are random: "
+            "Outcome(means=..., rewards=..., delays=...)"
+        )
+    size = outcome.rewards.shape[1]
+    delays = bandit.delay.sample(jax.random.key(0), jnp.zeros((bandit.num_arms, size), jnp.int32))
+    return Outcome(outcome.means, outcome.rewards, outcome.belief, delays, outcome.periods)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,11 +165,11 @@ def bound(
     key = as_key(key)
     num_samples = as_count("num_samples", num_samples, minimum=2)
     several = not isinstance(penalty, (str, Penalty)) and isinstance(penalty, Iterable)
-    named = {p.name: p for p in map(find_penalty, penalty if several else [penalty])}
+    named = {p.label: p for p in map(find_penalty, penalty if several else [penalty])}
     if not named:
         raise ValueError("penalty must name at least one penalty")
     for one in named.values():
-        one.check(bandit)
+        one.verify(bandit, as_bound=True)
     if int(bandit.remaining) < bandit.horizon and not bandit.pending:
         bandit = bandit._shrunk(int(bandit.remaining))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
@@ -151,6 +189,8 @@ def bound(
         for name, value in exact.items():
             estimates[name] = Bound(name, value, 0.0, benchmark - value, 0.0)
         picked = min(estimates, key=lambda name: estimates[name].value)
+    if bandit.tail > 0:
+        estimates = _with_tail(bandit, estimates, key)
     if bandit.belief.is_approximate:
         estimates = {
             name: dataclasses.replace(estimate, approximate=True)
@@ -159,6 +199,20 @@ def bound(
     if not several:
         return estimates[next(iter(named))]
     return Bounds({name: estimates[name] for name in named}, picked)
+
+
+def _with_tail(bandit: Bandit, estimates: dict[str, Bound], key: Any) -> dict[str, Bound]:
+    """Bounds with what could be earned in the periods beyond those planned for, at the very most.
+
+    The law of the horizon is cut where next to nothing is left; the best arm throughout bounds it.
+    """
+    best = exact_max_after(bandit, None)
+    if best is None:
+        best = float(np.asarray(draw_outcomes(bandit, key, 0, _PILOT).means).max(axis=1).mean())
+    assert bandit.law is not None
+    here = bandit.law.values[int(bandit.period)] if int(bandit.period) else 1.0
+    more = bandit.tail / here * best
+    return {n: dataclasses.replace(e, value=e.value + more) for n, e in estimates.items()}
 
 
 def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
@@ -194,7 +248,9 @@ class Sampler:
             needed.append(find_penalty("ts"))
         within = set_controls(self.bandit)
         needed += [*within, *(find_penalty(control.of) for control in within)]
-        title = ", ".join(p.name for p in self.sampled) or "ts"
+        if not self.controls:
+            needed += mean_controls(self.bandit)
+        title = ", ".join(p.label for p in self.sampled) or "ts"
         return inner_values(
             self.bandit,
             needed,
@@ -212,15 +268,18 @@ class Sampler:
         # Control variates, each of mean zero.
         columns = [values[name] - mean for name, mean in self.controls.items()]
         columns += [values[control.of] - values[control.name] for control in within]
+        if not self.controls:
+            known = mean_controls(self.bandit)
+            columns += [values[control.label] - mean for control, mean in known.items()]
         estimates = {
             name: Bound(name, value, 0.0, *self._regret(None, value, 0.0, columns, values))
             for name, value in exact.items()
         }
         for penalty in self.sampled:
-            raw = values[penalty.name]
+            raw = values[penalty.label]
             mean, error = steadied_mean(raw, [] if penalty.plain else columns)
             regret = self._regret(raw, mean, error, columns, values)
-            estimates[penalty.name] = Bound(penalty.name, mean, error, *regret, raw)
+            estimates[penalty.label] = Bound(penalty.label, mean, error, *regret, raw)
         return estimates
 
     def _regret(
@@ -248,12 +307,18 @@ def inner_values(
     workers: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
-    needed = {penalty.name: penalty for penalty in penalties}
+    needed = {penalty.label: penalty for penalty in penalties}
 
     def work(begin: int, end: int, size: int) -> dict[str, np.ndarray]:
         outcomes = draw_outcomes(bandit, key, start + begin, size)
         return {n: p.values(bandit, outcomes)[: end - begin] for n, p in needed.items()}
 
+    compiled = not bandit.constraints and not bandit.pending
+    compiled = compiled and all(penalty.on_host for penalty in needed.values())
+    if "irs.v-emax" in needed:  # its kernel is for two Bernoulli or two Gaussian arms
+        kernel = bandit.belief.kernel_state()
+        compiled = compiled and bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
+    workers = threads_for(bandit, compiled, workers)
     parts = run_chunks(work, chunks(bandit, count), progress, title, workers)
     return {name: np.concatenate([part[name] for part in parts]) for name in needed}
 

@@ -20,6 +20,8 @@ examples:
   irsppl bound    --arms 'beta(3,1)' --arms 'beta(1,1)' --horizon 8 --penalty irs.v-zero
   irsppl simulate --arms 'normal(0,1,noise=1)x10' --horizon 500 --policy ts --policy irs.fh
   irsppl simulate --arms 'beta(1,1)x2' --horizon 60 --policy irs.index --truth 0.2,0.7 --json
+  irsppl bound    --arms 'beta(1,1)x3' --horizon 50 --delay 10 --penalty irs.ff
+  irsppl simulate --arms 'beta(1,1)x2' --costs 1,2.5 --budget 40 --policy irs.v-zero
   irsppl bound    models/coin.py --horizon 50 --penalty irs.fh
   irsppl study    quickstart --out results/
   irsppl studies
@@ -90,7 +92,10 @@ def _parser() -> argparse.ArgumentParser:
 def _add_bandit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help="a .py file with NumPyro functions, one per arm")
     parser.add_argument("--arms", action="append", help="such as 'beta(3,1)'; repeatable")
-    parser.add_argument("--horizon", type=int, required=True, help="periods to play")
+    parser.add_argument("--horizon", type=int, help="periods to play (optional with a budget)")
+    parser.add_argument("--delay", metavar="D", help="a reward comes so late: 5, or 0,5,inf")
+    parser.add_argument("--costs", metavar="C", help="price of a pull of each arm, as 1,2.5")
+    parser.add_argument("--budget", type=float, help="what all pulls together may cost")
     _add_common(parser)
 
 
@@ -109,9 +114,20 @@ def _bandit(args: argparse.Namespace) -> Any:
     if (args.model is None) == (args.arms is None):
         raise ValueError("give either --arms, such as --arms 'beta(3,1)', or a model file")
     if args.arms is not None:
-        return Bandit(parse_arms(args.arms), args.horizon)
-    belief, labels = _read_model(args.model)
-    return Bandit(belief, args.horizon, labels=labels)
+        belief, labels = parse_arms(args.arms), None
+    else:
+        belief, labels = _read_model(args.model)
+    if args.horizon is None and args.budget is None:
+        raise ValueError("give --horizon, or --costs and --budget")
+    delay = _numbers("--delay", args.delay)
+    return Bandit(
+        belief,
+        args.horizon,
+        delay=delay[0] if delay is not None and len(delay) == 1 else delay,
+        costs=_numbers("--costs", args.costs),
+        budget=args.budget,
+        labels=labels,
+    )
 
 
 def _read_model(path: str) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_floats, is_concrete, require_finite
 
@@ -19,17 +19,30 @@ class Outcome(eqx.Module):
     `rewards[a, n]` is the reward of pull number n of arm a from now on (not of period n); where
     pulls are pending, an arm's row starts with the rewards of those. `belief` is set when posterior
     means along this future must be computed within a belief drawn together with it (particles);
-    otherwise the bandit's own belief serves.
+    otherwise the bandit's own belief serves. `delays[a, n]` goes with `rewards[a, n]` in bandits
+    with random delays (infinity: never seen); `periods` is how long play goes on from now, where
+    the horizon has a law.
     """
 
     means: Float[Array, " K"]
     rewards: Float[Array, "K N"]
     belief: Any = None
+    delays: Int[Array, "K N"] | None = None
+    periods: Int[Array, ""] | None = None
 
-    def __init__(self, means: Any, rewards: Any, belief: Any = None):
+    def __init__(
+        self,
+        means: Any,
+        rewards: Any,
+        belief: Any = None,
+        delays: Any = None,
+        periods: Any = None,
+    ):
         self.means = as_floats("means", means)
         self.rewards = as_floats("rewards", rewards, ndim=2).astype(self.means.dtype)
         self.belief = belief
+        self.delays = None if delays is None else _as_delays(delays, self.rewards.shape)
+        self.periods = None if periods is None else jnp.asarray(periods, jnp.int32)
         if self.rewards.shape[0] != self.means.shape[0]:
             raise ValueError(
                 f"rewards must have one row per arm: means has {self.means.shape[0]} arms, "
@@ -42,6 +55,10 @@ class Outcome(eqx.Module):
     def num_arms(self) -> int:
         return self.means.shape[0]
 
+    def bare(self) -> Outcome:
+        """The same without the belief that came with it: what a policy is played against."""
+        return eqx.tree_at(lambda o: o.belief, self, None, is_leaf=lambda x: x is None)
+
     def __repr__(self) -> str:
         if is_concrete(self.means) and isinstance(self.means, (jax.Array, np.ndarray)):
             means = np.array2string(np.asarray(self.means), precision=4)
@@ -50,6 +67,21 @@ class Outcome(eqx.Module):
         return f"Outcome(means={means}, rewards: {tuple(self.rewards.shape)})"
 
 
+def _as_delays(delays: Any, shape: tuple[int, ...]) -> Array:
+    if is_concrete(delays):
+        host = np.asarray(delays, np.float64)
+        if host.shape != shape or not np.all((host >= 0) & (host == np.rint(host))):
+            raise ValueError(
+                "delays must be one whole number of at least 0 (or infinity) for each of "
+                f"rewards {tuple(shape)}, got {delays!r}"
+            )
+        delays = np.minimum(host, 2**30)
+    return jnp.asarray(delays).astype(jnp.int32)
+
+
 def prefix(outcome: Outcome, length: int) -> Outcome:
     """The outcome with its rewards cut to the first `length` pulls of each arm."""
-    return eqx.tree_at(lambda o: o.rewards, outcome, jnp.asarray(outcome.rewards)[:, :length])
+    outcome = eqx.tree_at(lambda o: o.rewards, outcome, jnp.asarray(outcome.rewards)[:, :length])
+    if outcome.delays is not None:
+        outcome = eqx.tree_at(lambda o: o.delays, outcome, outcome.delays[:, :length])
+    return outcome

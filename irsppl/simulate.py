@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_count, as_floats, as_key, require_finite
-from irsppl.bandit import Bandit, advance
+from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.outcomes import Outcome
-from irsppl.penalties import find_penalty
-from irsppl.policies import Policy, find_policy
+from irsppl.penalties import after_pending_batch, find_penalty, pending_of, ready
+from irsppl.policies import PathKernel, Policy, find_policy
 
 # Rewards of one chunk of replications take at most about this much memory.
 _CHUNK_BYTES = 64 * 2**20
@@ -39,10 +39,11 @@ def _decide(policy: Policy, key: Array, bandit: Bandit) -> Array:
 
 
 def choose(bandit: Bandit, policy: Any, key: Any = 0) -> int:
-    """The arm to pull now."""
+    """The arm to pull now; -1 to stop, where a budget allows it."""
     policy = find_policy(policy)
     bandit.check_open()
-    policy.check(bandit)
+    policy.verify(bandit)
+    bandit = bandit._without_record()
     decide = _decide if policy.traceable else lambda p, k, b: p(k, b)
     return int(decide(policy, as_key(key), bandit))
 
@@ -58,16 +59,19 @@ def action_probabilities(
 ) -> Float[np.ndarray, " K"]:
     """Probability that the policy pulls each arm now: its propensities.
 
-    Exact for a deterministic policy, otherwise the share of `num_samples` sampled decisions.
+    Exact for a deterministic policy, otherwise the share of `num_samples` sampled decisions. Where
+    a budget allows to stop, what is missing to 1 is the probability of that.
     """
     policy = find_policy(policy)
     num_samples = as_count("num_samples", num_samples)
     if policy.deterministic:
-        return np.eye(bandit.num_arms)[choose(bandit, policy, key)]
+        arm = choose(bandit, policy, key)
+        return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
     bandit.check_open()
-    policy.check(bandit)
+    policy.verify(bandit)
+    bandit = bandit._without_record()
     key = as_key(key)
-    kernel = policy.decisions(bandit) if jax.default_backend() == "cpu" else None
+    kernel = policy.decisions(bandit) if _has_kernels(bandit) else None
     if kernel is not None and not bandit.pending:
         from irsppl.inner.cpu.rng import streams
 
@@ -76,7 +80,12 @@ def action_probabilities(
         return np.bincount(arms, minlength=bandit.num_arms) / num_samples
     keys = jax.random.split(key, (-(-num_samples // _BATCH), _BATCH))  # the last ones surplus
     arms = np.asarray(_decide_many(policy, keys, bandit))[:num_samples]
-    return np.bincount(arms, minlength=bandit.num_arms) / num_samples
+    return np.bincount(arms[arms >= 0], minlength=bandit.num_arms) / num_samples
+
+
+def _has_kernels(bandit: Bandit) -> bool:
+    """Whether the compiled CPU kernels apply: they know nothing of constraints."""
+    return jax.default_backend() == "cpu" and not bandit.constraints
 
 
 # ------------------------------------------------------------------ futures
@@ -92,7 +101,8 @@ def _draw(bandit: Bandit, key: Array, numbers: Int[Array, " S"], means: Array | 
         own = jax.random.fold_in(key, number)
         if means is None:
             return bandit.sample_truth(own)
-        return Outcome(means, bandit.belief.sample_rewards_at(own, means, bandit.horizon))
+        rewards = bandit.belief.sample_rewards_at(own, means, bandit.horizon)
+        return bandit._complete(own, Outcome(means, rewards), running=False)
 
     return jax.vmap(one)(numbers)
 
@@ -114,6 +124,11 @@ def chunks(bandit: Bandit, total: int) -> list[tuple[int, int, int]]:
     return [(start, min(start + size, total), size) for start in range(0, total, size)]
 
 
+def threads_for(bandit: Bandit, compiled: bool, workers: int | None) -> int | None:
+    """How many threads may work: several only where CPU kernels do it, not XLA."""
+    return workers if compiled and bandit.belief.kernel_state() is not None else 1
+
+
 def run_chunks(
     work: Callable[[int, int, int], Any],
     plan: list[tuple[int, int, int]],
@@ -121,16 +136,26 @@ def run_chunks(
     title: str,
     workers: int | None = None,
 ) -> list[Any]:
-    """`work` on every chunk, in threads (kernels and XLA release the GIL), in order of chunks."""
+    """`work` on every chunk, in threads (compiled kernels release the GIL), in order of chunks.
+
+    workers must be 1 where the work is XLA programs with loops: on a CPU they run on one pool of
+    threads, and two of them at once can wait for each other for ever (see `threads_for`).
+    """
     from tqdm.auto import tqdm
 
     workers = workers or os.cpu_count() or 1
     done: list[Any] = [None] * len(plan)
+    wide = jax.config.jax_enable_x64  # a caller's `with jax.enable_x64()` holds for its thread only
+
+    def in_thread(*chunk: int) -> Any:
+        with jax.enable_x64(wide):
+            return work(*chunk)
+
     with (
         tqdm(total=plan[-1][1], desc=title, unit="rep", disable=not progress) as bar,
         ThreadPoolExecutor(min(workers, len(plan))) as pool,
     ):
-        futures = {pool.submit(work, *chunk): i for i, chunk in enumerate(plan)}
+        futures = {pool.submit(in_thread, *chunk): i for i, chunk in enumerate(plan)}
         try:
             for future in as_completed(futures):
                 i = futures[future]
@@ -181,6 +206,83 @@ def _play(
     return jax.vmap(one)(rewards, keys)
 
 
+@eqx.filter_jit
+def _play_constrained(
+    policy: Policy, bandit: Bandit, outcomes: Outcome, keys: Array
+) -> Int[Array, "S T"]:
+    """The same where rewards come late, pulls cost money or play may end: -1 where none is made."""
+    waiting = pending_of(bandit)
+
+    def one(outcome: Outcome, key: Array) -> Array:
+        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+        due, owed = _pending_rewards(bandit, outcome)
+        dynamic, static = eqx.partition(state, eqx.is_array)
+
+        def step(carry: Any, t: Array) -> tuple[Any, Array]:
+            dynamic, due, owed, playing = carry
+            state = eqx.combine(dynamic, static)
+            if bandit.delay is not None:
+                state = _deliver_due(state, due, owed)
+            arm = policy(jax.random.fold_in(key, t), state).astype(jnp.int32)
+            playing = playing & (state.remaining > 0) & (arm >= 0)
+            if state.purse is not None:
+                playing = playing & state.purse.affordable()[arm]
+            column = waiting[arm] + state.counts[arm] - bandit.counts[arm]
+            reward = outcome.rewards[arm, column]
+            if bandit.delay is None:
+                after = advance(state, arm, reward)
+            else:
+                assert outcome.delays is not None
+                late = state.period + outcome.delays[arm, column] + 1
+                due, owed = due.at[state.period].set(late), owed.at[state.period].set(reward)
+                after = advance_unseen(state, arm)
+            moved, stayed = (eqx.filter(x, eqx.is_array) for x in (after, state))
+            dynamic = jax.tree.map(lambda a, b: jnp.where(playing, a, b), moved, stayed)
+            return (dynamic, due, owed, playing), jnp.where(playing, arm, -1)
+
+        start = (dynamic, due, owed, jnp.asarray(True))
+        _, arms = jax.lax.scan(step, start, jnp.arange(bandit.horizon))
+        if outcome.periods is not None:
+            arms = jnp.where(jnp.arange(bandit.horizon) < outcome.periods, arms, -1)
+        return arms.astype(jnp.int16)
+
+    return jax.vmap(one)(outcomes, keys)
+
+
+def _pending_rewards(bandit: Bandit, outcome: Outcome) -> tuple[Array, Array]:
+    """By number of the pull: the period from which its reward is known, and the reward."""
+    if bandit.delay is None or bandit.pulled is None or bandit.seen is None:
+        return jnp.zeros(0, jnp.int32), jnp.zeros(0, outcome.rewards.dtype)
+    size = bandit.pulled.shape[0]
+    arms = jnp.maximum(bandit.pulled, 0)
+    pending = (bandit.pulled >= 0) & ~bandit.seen
+    same = (bandit.pulled[None, :] == bandit.pulled[:, None]) & pending[None, :]
+    earlier = jnp.arange(size)[None, :] < jnp.arange(size)[:, None]
+    column = jnp.sum(same & earlier, axis=1)
+    column = jnp.minimum(column, outcome.rewards.shape[1] - 1)
+    when = bandit.period + ready(bandit, outcome.delays, outcome.rewards.shape[1])[arms, column]
+    return when, outcome.rewards[arms, column]
+
+
+def _deliver_due(state: Bandit, due: Array, owed: Array) -> Bandit:
+    """Every reward that is due by now reaches the belief, in the order of the pulls."""
+    dynamic, static = eqx.partition(state, eqx.is_array)
+
+    def waiting(state: Bandit) -> Array:
+        assert state.pulled is not None and state.seen is not None
+        return (state.pulled >= 0) & ~state.seen & (due <= state.period)
+
+    def more(dynamic: Any) -> Array:
+        return jnp.any(waiting(eqx.combine(dynamic, static)))
+
+    def one(dynamic: Any) -> Any:
+        state = eqx.combine(dynamic, static)
+        pull = jnp.argmax(waiting(state))
+        return eqx.filter(deliver(state, pull, owed[pull]), eqx.is_array)
+
+    return eqx.combine(jax.lax.while_loop(more, one, dynamic), static)
+
+
 def _key_words(key: Array) -> tuple[int, int]:
     first, *_, last = np.asarray(jax.random.key_data(key)).ravel().tolist()
     return first, last
@@ -191,29 +293,39 @@ def label_hash(label: str) -> int:
     return zlib.crc32(label.encode())
 
 
+def _path_kernel(policy: Policy, bandit: Bandit) -> PathKernel | None:
+    return policy.paths(bandit) if _has_kernels(bandit) or not policy.traceable else None
+
+
 def _player(
     policy: Policy, bandit: Bandit, key: Array, label: str
-) -> Callable[[Float[np.ndarray, "S K T"], int], Int[np.ndarray, "S T"]]:
-    """A function (true rewards, number of the first replication) -> arms played."""
-    kernel = (
-        policy.paths(bandit) if jax.default_backend() == "cpu" or not policy.traceable else None
-    )
+) -> Callable[[Outcome, int], Int[np.ndarray, "S T"]]:
+    """A function (futures, number of the first replication) -> arms played."""
+    kernel = _path_kernel(policy, bandit)
     number = label_hash(label)
     if kernel is not None:
         from irsppl.inner.cpu.rng import streams
 
         words = _key_words(key)
 
-        def play(rewards: np.ndarray, start: int) -> np.ndarray:
-            return kernel(rewards, streams(words, number, start, len(rewards)))
+        def play(futures: Outcome, start: int) -> np.ndarray:
+            rewards = np.asarray(futures.rewards)
+            arms = kernel(rewards, streams(words, number, start, len(rewards)))
+            if futures.periods is None:
+                return arms
+            played = np.arange(arms.shape[1])[None, :] < np.asarray(futures.periods)[:, None]
+            return np.where(played, arms, -1)
 
         return play
     stream = jax.random.fold_in(jax.random.fold_in(key, 1), number)
 
-    def play_traced(rewards: np.ndarray, start: int) -> np.ndarray:
-        numbers = jnp.arange(start, start + len(rewards), dtype=jnp.uint32)
+    def play_traced(futures: Outcome, start: int) -> np.ndarray:
+        numbers = jnp.arange(start, start + len(futures.rewards), dtype=jnp.uint32)
         keys = jax.vmap(lambda s: jax.random.fold_in(stream, s))(numbers)
-        return np.asarray(_play(policy, bandit, jnp.asarray(rewards), keys))
+        if bandit.constraints:
+            futures = futures.bare()
+            return np.asarray(_play_constrained(policy, bandit, futures, keys))
+        return np.asarray(_play(policy, bandit, jnp.asarray(futures.rewards), keys))
 
     return play_traced
 
@@ -248,7 +360,7 @@ def name_policies(policies: Any) -> dict[str, Policy]:
 def _describe(policy: Policy) -> str:
     penalty = getattr(policy, "penalty", None)
     if penalty is not None:
-        return penalty.name
+        return penalty.label
     fields = {
         name: value
         for name, value in vars(policy).items()
@@ -292,10 +404,15 @@ def simulate(
         num_replications = _check_outcomes(bandit, outcomes, means)
     num_replications = as_count("num_replications", num_replications)
     first = as_count("start", start, minimum=0)
-    if bandit.pending:
+    if bandit.pending and bandit.delay is None:
         raise ValueError(
-            f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending: "
-            "let them arrive first"
+            f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "
+            "no delay says when they arrive: let them arrive first, or give the bandit a delay"
+        )
+    if per_period and bandit.constraints - {"delay"}:
+        raise ValueError(
+            "per_period needs as many pulls in every replication: there is none with a "
+            f"{sorted(bandit.constraints - {'delay'})[0]}"
         )
     if means is not None:
         means = as_floats("means", means)
@@ -304,11 +421,13 @@ def simulate(
         require_finite("means", means)
         bandit.belief.sample_rewards_at(jax.random.key(0), means, 1)  # refuses before any work
     for policy in named.values():
-        policy.check(bandit)
-    remaining = int(bandit.remaining)
-    bandit = bandit._shrunk(remaining)
+        policy.verify(bandit)
+    if bandit.delay is None:
+        bandit = bandit._shrunk(int(bandit.remaining))
     players = [_player(policy, bandit, key, label) for label, policy in named.items()]
-    benchmark = find_penalty("ts")
+    compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())
+    workers = threads_for(bandit, compiled and not bandit.constraints, workers)
+    benchmark, periods = find_penalty("ts"), int(bandit.remaining)
 
     def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
         if outcomes is None:
@@ -317,10 +436,14 @@ def simulate(
             futures = jax.tree.map(lambda field: field[start:stop], outcomes)
         best = benchmark.values(bandit, futures)[: stop - start]
         truth = np.asarray(futures.means, np.float64)[: stop - start]
-        rewards = np.asarray(futures.rewards)
+        rewards = np.asarray(after_pending_batch(bandit, futures.rewards))
         rows = [
             _account(
-                player(rewards, first + start)[: stop - start], truth, rewards, best, per_period
+                player(futures, first + start)[: stop - start, :periods],
+                truth,
+                rewards,
+                best,
+                per_period,
             )
             for player in players
         ]
@@ -334,7 +457,7 @@ def simulate(
 def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
     """How many futures were given; raises if they do not fit the bandit."""
     shape = np.shape(outcomes.rewards)
-    wanted = (bandit.num_arms, int(bandit.remaining))
+    wanted = (bandit.num_arms, bandit.horizon if bandit.delay else int(bandit.remaining))
     if len(shape) != 3 or shape[1:] != wanted or np.shape(outcomes.means) != shape[:2]:
         raise ValueError(
             f"outcomes must hold means [S, {wanted[0]}] and rewards [S, {wanted[0]}, {wanted[1]}], "
@@ -342,6 +465,9 @@ def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
         )
     if means is not None:
         raise ValueError("means and outcomes cannot both be given: outcomes have means already")
+    for name, needed in (("delays", bandit.delay), ("periods", bandit.survivor)):
+        if needed is not None and getattr(outcomes, name) is None:
+            raise ValueError(f"outcomes must have {name} for a bandit like this one")
     return shape[0]
 
 
@@ -358,7 +484,7 @@ def _account(
 ) -> dict[str, np.ndarray]:
     """What a chunk of paths earned: value, reward, regret [S], pulls [S, K], period sums [2, T]."""
     num_arms = means.shape[1]
-    if actions.size and (actions.min() < 0 or actions.max() >= num_arms):
+    if actions.size and (actions.min() < -1 or actions.max() >= num_arms):
         raise ValueError(f"a policy pulled an arm outside 0..{num_arms - 1}")
     pulls = np.stack([(actions == arm).sum(axis=1) for arm in range(num_arms)], axis=1)
     value = (pulls * means).sum(axis=1)

@@ -50,6 +50,24 @@ def test_bound_agrees_with_python(capsys):
     assert (told["horizon"], told["num_arms"], told["seed"]) == (5, 2, 3)
 
 
+def test_constraints_agree_with_python(capsys):
+    arms = ["--arms", "beta(1,1)x2"]
+    late = as_json(capsys, "bound", *arms, "--horizon", 9, "--delay", 3, "--penalty", "irs.ff")
+    belief = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
+    expected = irsppl.bound(irsppl.Bandit(belief, 9, delay=3), "irs.ff").value
+    assert late["bounds"]["irs.ff"]["value"] == expected
+    each = as_json(
+        capsys, "bound", *arms, "--horizon", 9, "--delay", "3,inf", "--penalty", "irs.ff"
+    )
+    assert each["bounds"]["irs.ff"]["value"] < expected  # less is ever seen
+    options = ["--costs", "1,2", "--budget", 5, "--policy", "random", "--replications", 20]
+    dear = as_json(capsys, "simulate", *arms, *options)
+    pulls = dear["policies"]["random"]["pulls"]
+    assert pulls[0] + 2 * pulls[1] <= 5
+    code, _, err = run(capsys, "simulate", *arms, "--costs", "1,0", "--budget", 5)
+    assert code == 2 and "costs must be positive" in err and err.count("\n") == 1
+
+
 def test_simulate_agrees_with_python(capsys, tmp_path):
     told = as_json(
         capsys, "simulate", *GAUSSIAN, "--policy", "ts", "--policy", "irs.fh", "--replications", 50,

@@ -14,9 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_count, as_key, is_concrete
+from irsppl.inner.laws import expected_max
 from irsppl.outcomes import Outcome
 
 Law = Any  # a law of one number on the host: see irsppl.inner.laws
@@ -78,9 +79,22 @@ class Belief(eqx.Module):
         """`[a, n]`: posterior mean of arm a given the first n rewards of *every* arm."""
         return self.path_means(rewards)
 
-    def separable_means(self, rewards: Float[Array, "K N"], total: Array) -> Float[Array, "K N"]:
-        """`[a, n]`: mean of arm a given n own rewards and total - n - 1 of every other arm."""
-        return self.path_means(rewards)[:, :-1]
+    def means_at(
+        self, rewards: Float[Array, "K N"], counts: Int[Array, "M K"]
+    ) -> Float[Array, "M K"]:
+        """`[m, a]`: posterior mean of arm a given the first counts[m, b] rewards of each arm b."""
+        means = self.path_means(rewards)
+        return jax.vmap(lambda row, at: row[at])(means, counts.T).T
+
+    def separable_means(
+        self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
+    ) -> Float[Array, "K M"]:
+        """`[a, m]`: mean of arm a given own[a, m] of its rewards and others of every other arm.
+
+        others: `[M]`, the same for all arms, or `[K, M]`, so many of each.
+        """
+        means = self.path_means(rewards)
+        return jax.vmap(lambda row, at: row[at])(means, own)
 
     def lattice_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K ..."]:
         """`[a, n_1, ..., n_K]`: mean of arm a given the first n_b rewards of every arm b."""
@@ -153,6 +167,21 @@ class Belief(eqx.Module):
         None when there is no closed form: bounds are then sampled.
         """
         return None
+
+    def exact_expected_max(self, counts: np.ndarray | None) -> float | None:
+        """E[max_a of the posterior means after counts[b] rewards of each arm b], host float64.
+
+        counts None: of the true means. None where there is neither a closed form nor a sum.
+        """
+        if not self.is_independent:
+            return None
+        if counts is None or np.all(counts == counts[0]):
+            laws = self.law(None if counts is None else int(counts[0]))
+            return None if laws is None else expected_max(laws)
+        of_all = {n: self.law(int(n)) for n in np.unique(counts)}
+        if any(laws is None for laws in of_all.values()):
+            return None
+        return expected_max([of_all[n][arm] for arm, n in enumerate(counts)])
 
     def finite_support(self) -> tuple[np.ndarray, np.ndarray] | None:
         """(Dirichlet parameters [K, C], values [C]) where rewards take finitely many values."""

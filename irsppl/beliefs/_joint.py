@@ -136,13 +136,16 @@ class JointPoints(Belief):
     def feedback_means(self, rewards: Array) -> Array:
         return (self._posterior(self._cumulative(rewards).sum(axis=0)) @ self.mu).T
 
-    def separable_means(self, rewards: Array, total: Array) -> Array:
+    def means_at(self, rewards: Array, counts: Array) -> Array:
         log_lik = self._cumulative(rewards)
-        everyone = log_lik.sum(axis=0)
-        size = rewards.shape[1]
-        n = jnp.arange(size)  # rewards of the arm itself; the others' come to total - n - 1
-        others = jnp.clip(total - 1 - n, 0, size)
-        known = log_lik[:, n] + everyone[others][None] - log_lik[:, others]
+        known = sum(log_lik[arm][counts[:, arm]] for arm in range(self.num_arms))
+        return self._posterior(known) @ self.mu
+
+    def separable_means(self, rewards: Array, own: Array, others: Array) -> Array:
+        log_lik = self._cumulative(rewards)
+        take = jax.vmap(lambda row, at: row[at])  # [K, T+1, N], [K, M] -> [K, M, N]
+        rest = take(log_lik, jnp.broadcast_to(others, own.shape))
+        known = take(log_lik, own) + rest.sum(axis=0)[None] - rest
         return jnp.einsum("ktn,nk->kt", self._posterior(known), self.mu)
 
     def _lattice(self, rewards: Array) -> Float[Array, "... N"]:

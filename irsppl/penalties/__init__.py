@@ -3,11 +3,22 @@
 from typing import Any
 
 from irsppl._checks import one_of
-from irsppl.penalties._base import Inner, Penalty, after_pending, future_means
+from irsppl.penalties._base import (
+    Inner,
+    Penalty,
+    after_pending,
+    after_pending_batch,
+    check_constraints,
+    exact_max_after,
+    future_means,
+)
+from irsppl.penalties._reveal import at_each, by_arrival, pending_of, periods_of, ready
+from irsppl.penalties.arm_means import mean_controls
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ideal import Ideal
 from irsppl.penalties.lagrangian import Lagrangian
+from irsppl.penalties.mix import Mix
 from irsppl.penalties.ts import TS
 from irsppl.penalties.v_emax import VEMax
 from irsppl.penalties.v_zero import VZero
@@ -25,6 +36,7 @@ PENALTIES: dict[str, Penalty] = {
         VZero(),
         VZeroSeparable(),
         VEMax(),
+        Mix(),
         Lagrangian(),
         Ideal(),
     )
@@ -48,13 +60,23 @@ __all__ = [
     "Ideal",
     "Inner",
     "Lagrangian",
+    "Mix",
     "Penalty",
     "VEMax",
     "VZero",
     "VZeroSeparable",
     "Zero",
     "after_pending",
+    "after_pending_batch",
+    "at_each",
+    "by_arrival",
+    "check_constraints",
+    "exact_max_after",
     "find_penalty",
     "future_means",
+    "mean_controls",
+    "pending_of",
+    "periods_of",
+    "ready",
     "set_controls",
 ]

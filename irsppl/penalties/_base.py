@@ -45,6 +45,10 @@ class Penalty(eqx.Module):
     grows: ClassVar[bool] = True
     # Its value hardly varies, or nothing correlates with it: no control variates.
     plain: ClassVar[bool] = False
+    # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
+    on_host: ClassVar[bool] = False
+    # Constraints of a bandit that it plans for: "delay", "budget", "horizon law".
+    serves: ClassVar[frozenset[str]] = frozenset()
 
     @abc.abstractmethod
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
@@ -52,6 +56,21 @@ class Penalty(eqx.Module):
 
     def check(self, bandit: Bandit) -> None:
         """Raise `ValueError`, with the reason, where this penalty cannot serve the bandit."""
+
+    def check_bound(self, bandit: Bandit) -> None:
+        """The same where it serves a policy, but its mean inner value is no bound."""
+
+    def verify(self, bandit: Bandit, as_bound: bool = False) -> None:
+        """All checks, before any work."""
+        check_constraints(self.name, self.serves, bandit)
+        self.check(bandit)
+        if as_bound:
+            self.check_bound(bandit)
+
+    @property
+    def label(self) -> str:
+        """Its name, and what tells it from others of that name."""
+        return self.name
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
         """Sample a future and play the first action of its solution."""
@@ -61,8 +80,22 @@ class Penalty(eqx.Module):
         """The bound without sampling, in float64, where an integral or a sum will do."""
         return None
 
+    def spends(self, bandit: Bandit) -> str | None:
+        """The kind of its table under a budget (see `_spend`), or None."""
+        return None
+
+    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
+        """What pulls pay under a budget, as a table of the kind that `spends` names."""
+        raise ValueError(f"{self.name} does not plan for a budget")
+
     def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
         """Inner values of a batch of futures (`outcomes` has a leading axis S), on the host."""
+        if bandit.purse is not None:
+            from irsppl.penalties._spend import spend_values
+
+            values = spend_values(self, bandit, outcomes)
+            if values is not None:
+                return values
         return np.asarray(_inner_values(self, bandit, outcomes), np.float64)
 
 
@@ -72,6 +105,28 @@ def _inner_values(penalty: Penalty, bandit: Bandit, outcomes: Outcome) -> Array:
 
 
 # ---- shared by several penalties
+
+_INSTEAD = {
+    "delay": "'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero-separable'",
+    "budget": "'ts', 'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero'",
+    "horizon law": "'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero'",
+}
+
+
+def check_constraints(name: str, serves: frozenset[str], bandit: Bandit) -> None:
+    """Refuse a bandit whose constraints are not planned for."""
+    for constraint in sorted(bandit.constraints - serves):
+        raise ValueError(f"{name} does not plan for a {constraint}; use {_INSTEAD[constraint]}")
+
+
+# A bound that needs one quadrature per period is sampled instead beyond so many.
+MOST_QUADRATURES = 5000
+
+
+def total_weight(bandit: Bandit) -> float:
+    """Expected number of periods from now on, on the host."""
+    weights = bandit.period_weights()
+    return float(int(bandit.remaining)) if weights is None else float(weights.sum())
 
 
 def future_means(bandit: Bandit, outcome: Outcome) -> Float[Array, "K N+1"]:
@@ -85,6 +140,14 @@ def after_pending(bandit: Bandit, path: Float[Array, "K N"]) -> Float[Array, "K 
     if pending is None:
         return path
     return _start_rows(path, pending)
+
+
+def after_pending_batch(bandit: Bandit, rewards: Float[Array, "S K N"]) -> Float[Array, "S K N"]:
+    """The rewards of the pulls to come of each future, those of pending pulls left out."""
+    pending = bandit.pending_counts
+    if pending is None or not np.any(np.asarray(pending)):
+        return rewards
+    return jax.vmap(lambda table: _start_rows(jnp.asarray(table), pending))(rewards)
 
 
 def _start_rows(path: Array, start: Array) -> Array:
@@ -104,27 +167,49 @@ def lattice_after_pending(bandit: Bandit, table: Array, first: int = 0) -> Array
 
 
 def inner_of_sequence(
-    bandit: Bandit, payoff: Float[Array, "K ..."], most_pulled: bool = False
+    bandit: Bandit,
+    payoff: Float[Array, "K ..."],
+    periods: Int[Array, ""],
+    most_pulled: bool = False,
 ) -> Inner:
     """Solve over the lattice of counts; the first action, or the most pulled arm, is played."""
-    num_arms = bandit.num_arms
-    value, sequence = solve_lattice(payoff, bandit.remaining, num_arms, payoff.shape[1])
+    num_arms, size = payoff.shape[:2]
+    allowed = None
+    if bandit.purse is not None:
+        costs = bandit.purse.costs
+        counts = jnp.meshgrid(*[jnp.arange(size)] * num_arms, indexing="ij")
+        left = bandit.purse.money - sum(n * costs[arm] for arm, n in enumerate(counts))
+        allowed = jnp.stack([left >= costs[arm] for arm in range(num_arms)])
+    value, sequence = solve_lattice(payoff, periods, num_arms, size, allowed)
     pulls = jnp.sum(sequence[None, :] == jnp.arange(num_arms)[:, None], axis=1)
-    return Inner(value, jnp.argmax(pulls) if most_pulled else sequence[0], pulls, sequence)
+    action = sequence[0]
+    if most_pulled:
+        action = jnp.where(jnp.sum(pulls) > 0, jnp.argmax(pulls), -1)
+    return Inner(value, action, pulls, sequence)
 
 
-def one_arm(value_per_pull: Float[Array, " K"], bandit: Bandit) -> Inner:
+def one_arm(value_per_pull: Float[Array, " K"], periods: Int[Array, ""]) -> Inner:
     """The inner problem whose solution is to play the best arm throughout."""
     arm = jnp.argmax(value_per_pull)
-    pulls = jnp.where(jnp.arange(bandit.num_arms) == arm, bandit.remaining, 0)
-    return Inner(bandit.remaining * value_per_pull[arm], arm, pulls)
+    pulls = jnp.where(jnp.arange(len(value_per_pull)) == arm, periods, 0)
+    return Inner(periods * value_per_pull[arm], arm, pulls)
 
 
 def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
-    """E[max_a mu_hat_a] once pending rewards and n more of every arm are known; None: no law."""
+    """E[max_a mu_hat_a] before the decision n periods from now if every arm were always pulled.
+
+    n None: E[max_a mu_a]. None where there is no closed form or sum.
+    """
     belief = bandit.belief
+    if n is not None and bandit.delay is not None:
+        if bandit.delay.fixed is None or bandit.pending:
+            return None
+        counts = [max(n - d, 0) for d in bandit.delay.fixed]
+        return belief.exact_expected_max(np.asarray(counts))
     if not belief.is_independent:
-        return None
+        if n is not None and bandit.pending:
+            return None
+        return belief.exact_expected_max(None if n is None else np.full(belief.num_arms, n))
     pending = bandit.pending_counts
     if n is None or pending is None or not np.any(np.asarray(pending)):
         laws = belief.law(n)
@@ -141,10 +226,10 @@ def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
 def host_future_means(bandit: Bandit, outcomes: Outcome) -> np.ndarray | None:
     """`future_means` of a batch, `[S, K, remaining + 1]` in float64 on the host.
 
-    Only for beliefs with natural state and nothing pending; None elsewhere.
+    Only for beliefs with natural state, nothing pending and no constraint; None elsewhere.
     """
     natural = bandit.belief.natural_state()
-    if natural is None or bandit.pending:
+    if natural is None or bandit.pending or bandit.constraints:
         return None
     xi, nu = natural
     remaining = int(bandit.remaining)

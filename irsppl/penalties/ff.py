@@ -6,16 +6,20 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import (
+    MOST_QUADRATURES,
     Inner,
     Penalty,
     after_pending,
     exact_max_after,
     host_future_means,
 )
+from irsppl.penalties._reveal import by_arrival, pending_of
+from irsppl.penalties._spend import spend
 
 
 class FF(Penalty):
@@ -23,28 +27,68 @@ class FF(Penalty):
 
     Dual feasible because what it reveals at t contains the decision maker's own history then. At
     most W^FH, since at every t it reveals no more than FH does.
+
+    Under a budget the clock is the money spent: after s of it, s / c_b rewards of arm b at most.
+    An unknown horizon weights each period by the chance that it is played.
     """
 
     name: ClassVar[str] = "irs.ff"
+    on_host: ClassVar[bool] = True
     bound_only: ClassVar[bool] = True
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
+
+    def check(self, bandit: Bandit) -> None:
+        if bandit.purse is not None and bandit.delay is not None and bandit.delay.fixed is None:
+            raise ValueError(
+                f"{self.name} with a budget needs a fixed delay, not a random one; use 'irs.fh'"
+            )
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
         belief = outcome.belief or bandit.belief
-        means = after_pending(bandit, belief.feedback_means(outcome.rewards))[:, :-1]
-        playing = jnp.arange(means.shape[1]) < bandit.remaining
+        if bandit.purse is not None:
+            return spend(bandit, "feedback", self.spending(bandit, outcome))
+        if bandit.delay is None:
+            means = after_pending(bandit, belief.feedback_means(outcome.rewards))[:, :-1]
+        else:
+            rewards, known = by_arrival(bandit, outcome)
+            means = belief.means_at(rewards, known[:, :-1].T).T
+        weights = bandit.weights().astype(means.dtype)[: means.shape[1]]
         arms = jnp.argmax(means, axis=0)
-        value = jnp.sum(jnp.where(playing, means.max(axis=0), 0))
-        sequence = jnp.where(playing, arms, -1)
+        value = jnp.sum(jnp.where(weights > 0, weights * means.max(axis=0), 0))
+        sequence = jnp.where(weights > 0, arms, -1)
         pulls = jnp.sum(sequence[None, :] == jnp.arange(bandit.num_arms)[:, None], axis=1)
         return Inner(value, arms[0], pulls, sequence)
 
+    def spends(self, bandit: Bandit) -> str:
+        return "feedback"
+
+    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
+        purse = bandit.purse
+        assert purse is not None
+        belief = outcome.belief or bandit.belief
+        spent = jnp.arange(purse.cells + 1)
+        known = spent[:, None] // purse.grid_costs[None, :]  # [cells + 1, K]
+        known = known + pending_of(bandit)[None, :]
+        by_period = bandit.capped or bandit.delay is not None
+        rewards = outcome.rewards
+        if by_period:
+            # Fixed delays keep an arm's rewards in order, so the two limits are one: the smaller.
+            rewards, arrived = by_arrival(bandit, outcome)
+            known = jnp.minimum(known[None, :, :], arrived[:, :-1].T[:, None, :])
+        known = jnp.minimum(known, rewards.shape[1])
+        means = belief.means_at(rewards, known.reshape(-1, bandit.num_arms))
+        return jnp.moveaxis(means.reshape(*known.shape[:-1], bandit.num_arms), -1, 0)
+
     def exact(self, bandit: Bandit) -> float | None:
+        if bandit.purse is not None or int(bandit.remaining) > MOST_QUADRATURES:
+            return None
+        weights = bandit.period_weights()
         total = 0.0
         for n in range(int(bandit.remaining)):
             best = exact_max_after(bandit, n)
             if best is None:
                 return None
-            total += best
+            total += best if weights is None else weights[n] * best
         return total
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:

@@ -4,45 +4,128 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
+from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import (
+    MOST_QUADRATURES,
     Inner,
     Penalty,
     exact_max_after,
     host_future_means,
     one_arm,
+    total_weight,
 )
+from irsppl.penalties._reveal import counts_in_time, in_time, pending_of, periods_of, ready
+from irsppl.penalties._spend import spend
+
+FORMS = ("sampled", "survivor")
 
 
 class FH(Penalty):
-    """A pull of arm a pays mu_hat_{a, T-1} (paper, eq. penalty-irs-fh)."""
+    """A pull of arm a pays mu_hat_{a, T-1} (paper, eq. penalty-irs-fh).
+
+    In general: its mean given every reward that some policy could know by the last decision. A
+    delay leaves out those that would arrive later; a budget those that money could not buy beside
+    this pull. form: where the horizon has a law, "sampled" reveals T with each future, "survivor"
+    does not and weights periods by the chance that they are played; the first is tighter.
+    """
 
     name: ClassVar[str] = "irs.fh"
+    on_host: ClassVar[bool] = True
     grows: ClassVar[bool] = False
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
+    form: str = eqx.field(static=True, default="sampled")
+
+    def __check_init__(self) -> None:
+        one_of("form", self.form, FORMS)
+
+    @property
+    def label(self) -> str:
+        return self.name if self.form == "sampled" else f"{self.name} ({self.form})"
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        known = bandit.remaining - 1
-        if bandit.pending_counts is not None:
-            known = known + bandit.pending_counts
+        if bandit.purse is not None:
+            return spend(bandit, "constant", self.spending(bandit, outcome))
+        if self._survivor(bandit):
+            outcome = Outcome(outcome.means, outcome.rewards, outcome.belief, outcome.delays)
+        periods = periods_of(bandit, outcome)
         belief = outcome.belief or bandit.belief
-        return one_arm(belief.means_after(outcome.rewards, known), bandit)
+        rewards, known = in_time(bandit, outcome, periods)
+        return self._played(bandit, belief.means_after(rewards, known[:, -1]), periods)
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
-        # The sum of T - 1 rewards is drawn at once: O(K), whatever the horizon.
-        rewards = bandit.remaining - 1
-        if bandit.pending_counts is not None:
-            rewards = rewards + bandit.pending_counts
-        return jnp.argmax(bandit.belief.sample_future_means(key, rewards, bandit.horizon))
+        # The sum of all rewards to come is drawn at once: O(K), whatever the horizon.
+        if not bandit.constraints:
+            known = bandit.remaining - 1
+            if bandit.pending_counts is not None:
+                known = known + bandit.pending_counts
+            return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.horizon))
+        periods = None if self._survivor(bandit) else bandit.sample_periods(key, running=True)
+        periods = bandit.remaining if periods is None else periods
+        when = ready(bandit, bandit.sample_delays(key), bandit.horizon)
+        counts = counts_in_time(when, periods)
+        if bandit.purse is None:
+            known = counts[:, -1]
+            return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.horizon))
+        if not bandit.belief.is_independent:
+            return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
+        known = jnp.diagonal(self._bought(bandit, counts))
+        means = bandit.belief.sample_future_means(key, known, bandit.horizon)
+        return jnp.asarray(spend(bandit, "constant", means).action)
+
+    def spends(self, bandit: Bandit) -> str:
+        return "constant"
+
+    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
+        belief = outcome.belief or bandit.belief
+        rewards, known = in_time(bandit, outcome, bandit.remaining)
+        counts = self._bought(bandit, known)
+        if belief.is_independent:
+            return belief.means_after(rewards, jnp.diagonal(counts))
+        return jnp.diagonal(belief.means_at(rewards, counts))
+
+    def _bought(self, bandit: Bandit, known: Int[Array, "K N+1"]) -> Int[Array, "K K"]:
+        """`[a, b]`: rewards of b that can be known at a pull of a, which must be paid as well."""
+        assert bandit.purse is not None
+        costs, money = bandit.purse.costs, bandit.purse.money
+        most = jnp.maximum((money - costs)[:, None], 0) // costs[None, :]
+        most = jnp.minimum(most + pending_of(bandit)[None, :], known.shape[1] - 1)
+        return jax.vmap(lambda row: jax.vmap(lambda k, n: k[n])(known, row))(most)
+
+    def _survivor(self, bandit: Bandit) -> bool:
+        return bandit.survivor is not None and self.form == "survivor"
+
+    def _played(self, bandit: Bandit, means: Float[Array, " K"], periods: Array) -> Inner:
+        if not self._survivor(bandit):
+            return one_arm(means, periods)
+        best = one_arm(means, bandit.remaining)
+        return Inner(jnp.sum(bandit.weights()) * jnp.max(means), best.action, best.pulls)
 
     def exact(self, bandit: Bandit) -> float | None:
         remaining = int(bandit.remaining)
-        best = exact_max_after(bandit, remaining - 1)
-        return None if best is None else remaining * best
+        if bandit.purse is not None:
+            return None
+        weights = bandit.period_weights()
+        if weights is None or self._survivor(bandit):
+            best = exact_max_after(bandit, remaining - 1)
+            return None if best is None else total_weight(bandit) * best
+        if remaining > MOST_QUADRATURES:
+            return None
+        total = 0.0
+        chances = weights - np.append(weights[1:], 0.0)  # P(T = 1), P(T = 2), ...
+        for periods, chance in enumerate(chances, start=1):
+            best = exact_max_after(bandit, periods - 1) if chance > 0 else 0.0
+            if best is None:
+                return None
+            total += chance * periods * best
+        return total
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         means = host_future_means(bandit, outcomes)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from irsppl._checks import is_concrete
+from irsppl._checks import host64, is_concrete
 from irsppl.bandit import Bandit
-from irsppl.inner.bellman import solve
+from irsppl.beliefs import Belief
+from irsppl.beliefs._joint import JointPoints
+from irsppl.beliefs._points import Points, value_likelihoods
+from irsppl.inner.bellman import solve, solve_joint, solve_points
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import Inner, Penalty
 
@@ -17,9 +20,12 @@ class Ideal(Penalty):
     """Solved by the Bellman recursion over what has been seen (paper, eq. penalty-ideal)."""
 
     name: ClassVar[str] = "ideal"
+    on_host: ClassVar[bool] = True
     bound_only: ClassVar[bool] = True  # its policy is called `opt`
+    serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})
 
     def check(self, bandit: Bandit) -> None:
+        super().check(bandit)
         optimal_table(bandit)
 
     def exact(self, bandit: Bandit) -> float:
@@ -29,7 +35,8 @@ class Ideal(Penalty):
         if not is_concrete(bandit, outcome):
             raise ValueError("ideal is solved on the host: it cannot be traced by JAX")
         table, counts = optimal_table(bandit)
-        categories = reward_categories(bandit, np.asarray(outcome.rewards)[None])[0]
+        values = planning_root(bandit.belief).values
+        categories = reward_categories(values, np.asarray(outcome.rewards)[None])[0]
         sequence = np.full(bandit.horizon, -1)
         pulls = np.zeros(bandit.num_arms, int)
         for t in range(int(bandit.remaining)):
@@ -41,19 +48,93 @@ class Ideal(Penalty):
         return Inner(np.float64(table.value), np.int32(sequence[0]), pulls, sequence)
 
 
-def require_finite_support(bandit: Bandit, name: str) -> tuple[np.ndarray, np.ndarray]:
-    support = bandit.belief.finite_support()
-    if support is None:
+class Root(NamedTuple):
+    """A belief with finitely many rewards, as the recursion takes it (host, float64).
+
+    prior: Dirichlet parameters [K, C] of a conjugate belief; otherwise weights of points, [K, N]
+    each arm's own or [N] shared by the arms, with the chances of the rewards there, likelihood
+    [K, N, C] or [N, K, C]. values [K, C]: the rewards.
+    """
+
+    prior: np.ndarray
+    likelihood: np.ndarray | None
+    values: np.ndarray
+
+    def solve(self, remaining: int, weights: np.ndarray | None) -> Any:
+        if self.likelihood is None:
+            return solve(self.prior, self.values, remaining, weights)
+        solver = solve_points if self.prior.ndim == 2 else solve_joint
+        return solver(self.prior, self.likelihood, self.values, remaining, weights)
+
+    def counts_to(self, later: Root) -> np.ndarray | None:
+        """What must be seen to come from here to `later`, [K, C]; None if that is not to be told.
+
+        Dirichlet parameters grow by what is seen. Weights of points are compared only for being
+        the same: data could be read off them, but not reliably.
+        """
+        if self.prior.shape != later.prior.shape or not np.array_equal(self.values, later.values):
+            return None
+        if self.likelihood is None and later.likelihood is None:
+            counts = np.rint(later.prior - self.prior).astype(np.int64)
+            reached = counts.min() >= 0 and np.allclose(self.prior + counts, later.prior)
+            return counts if reached else None
+        if self.likelihood is None or later.likelihood is None:
+            return None
+        same = np.array_equal(self.prior, later.prior)
+        same = same and np.array_equal(self.likelihood, later.likelihood)
+        return np.zeros(self.values.shape, np.int64) if same else None
+
+
+def planning_root(belief: Belief, name: str = "ideal / opt") -> Root:
+    """The belief for the recursion; `ValueError` where it has no finite form."""
+    instead = "Use 'irs.v-zero' or 'irs.ff' for a bound, 'irs.index' for a policy"
+    if getattr(belief, "kind", None) == "particle":
         raise ValueError(
-            f"{name} needs rewards with finitely many values (Bernoulli, categorical), not "
-            f"{type(bandit.belief).__name__}: the set of beliefs it would have to plan over is "
-            "infinite. Use 'irs.v-zero' or 'irs.ff' for a bound, 'irs.index' for a policy"
+            f"{name} plans over the prior itself, of which particles are only a random sample: "
+            "the result would be optimal for them, not for the model. Use "
+            "representation='enumeration' or 'quadrature' where the model allows it. " + instead
         )
-    return support
+    conjugate = belief.finite_support()
+    if conjugate is not None:
+        alpha, values = conjugate
+        return Root(alpha, None, np.broadcast_to(values, alpha.shape))
+    if isinstance(belief, Points):
+        tables = belief.reward_tables()
+        if tables is not None:
+            return Root(*tables)
+    if isinstance(belief, JointPoints) and belief.model.reward_values is not None:
+        return _joint_root(belief)
+    raise ValueError(
+        f"{name} needs rewards with finitely many values (Bernoulli, categorical), not "
+        f"{type(belief).__name__}: the set of beliefs it would have to plan over is "
+        "infinite. " + instead
+    )
 
 
-# Tables solved lately, with their roots; playing on from a root needs no new one.
-_solved: list[tuple[np.ndarray, np.ndarray, int, Any]] = []
+def _joint_root(belief: JointPoints) -> Root:
+    values = np.asarray(belief.model.reward_values, np.float64)
+    rows = [
+        value_likelihoods(belief.model, belief.params, values, arm)
+        for arm in range(belief.num_arms)
+    ]
+    likelihood = np.stack(rows, axis=1)
+    if len(values) == 1:  # the recursion wants two: add one that never comes
+        values = np.append(values, values[-1] + 1)
+        likelihood = np.pad(likelihood, ((0, 0), (0, 0), (0, 1)))
+    weights = np.exp(host64(belief.log_weights))
+    shape = (belief.num_arms, len(values))
+    return Root(weights / weights.sum(), likelihood, np.broadcast_to(values, shape))
+
+
+class Solved(NamedTuple):
+    root: Root
+    horizon: int
+    weights: np.ndarray  # [horizon] what a reward of each period counts
+    table: Any
+
+
+# Tables solved lately; playing on from a root of conjugate arms needs no new one.
+_solved: list[Solved] = []
 _KEEP = 4
 
 
@@ -62,27 +143,44 @@ def optimal_table(bandit: Bandit, from_root: bool = True) -> tuple[Any, np.ndarr
 
     `from_root`: the table must start at this very state, so that its value is this state's V*.
     """
-    alpha, values = require_finite_support(bandit, "ideal / opt")
+    root = planning_root(bandit.belief)
     if bandit.pending:
         raise ValueError("ideal / opt cannot plan while pulls are pending: let them arrive first")
     remaining = int(bandit.remaining)
-    for root, root_values, horizon, table in _solved:
-        if root.shape != alpha.shape or not np.array_equal(root_values, values):
+    given = bandit.period_weights()  # None where the horizon is known
+    weights = np.ones(remaining) if given is None else given
+    for old in _solved:
+        played = old.horizon - remaining
+        counts = None if played < 0 else old.root.counts_to(root)
+        if counts is None or counts.sum() != played or (played and from_root):
             continue
-        counts = np.rint(alpha - root).astype(np.int64)
-        played = horizon - remaining
-        follows = counts.min() >= 0 and counts.sum() == played and np.allclose(root + counts, alpha)
-        if follows and (played == 0 or not from_root):
-            return table, counts
-    table = solve(alpha, values, remaining)
-    _solved.insert(0, (alpha, values, remaining, table))
+        if _proportional(old.weights[played:], weights, equal=from_root):
+            return old.table, counts
+    try:
+        table = root.solve(remaining, given)
+    except ValueError as error:
+        raise ValueError(
+            f"ideal / opt cannot solve this bandit: {error}. Use 'irs.v-zero' or 'irs.ff' for a "
+            "bound, 'irs.index' for a policy"
+        ) from error
+    _solved.insert(0, Solved(root, remaining, weights, table))
     del _solved[_KEEP:]
-    return table, np.zeros(alpha.shape, np.int64)
+    return table, np.zeros(root.values.shape, np.int64)
 
 
-def reward_categories(bandit: Bandit, rewards: np.ndarray) -> np.ndarray:
-    """The category of each reward, same shape, int."""
-    _, values = require_finite_support(bandit, "ideal / opt")
-    order = np.argsort(values)
-    edges = (values[order][1:] + values[order][:-1]) / 2
-    return order[np.searchsorted(edges, rewards)]
+def _proportional(a: np.ndarray, b: np.ndarray, equal: bool) -> bool:
+    """Whether weights order all policies alike: a factor in common (play has gone on) is nothing.
+
+    `equal`: they must be the same, so that values are too.
+    """
+    return np.allclose(a, b) if equal else np.allclose(a * b[0], b * a[0])
+
+
+def reward_categories(values: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """The category of each reward, int `[S, K, T]` like the rewards; values [K, C]."""
+    categories = np.empty(rewards.shape, np.int64)
+    for arm, own in enumerate(values):
+        order = np.argsort(own)
+        edges = (own[order][1:] + own[order][:-1]) / 2
+        categories[:, arm] = order[np.searchsorted(edges, rewards[:, arm])]
+    return categories

@@ -28,6 +28,7 @@ class Lagrangian(Penalty):
     """
 
     name: ClassVar[str] = "lagrangian"
+    on_host: ClassVar[bool] = True
     bound_only: ClassVar[bool] = True
     grows: ClassVar[bool] = False
     plain: ClassVar[bool] = True

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import Inner, Penalty, inner_of_sequence, lattice_after_pending
+from irsppl.penalties._reveal import periods_of
+from irsppl.penalties.fh import FORMS
 
 
 class VEMax(Penalty):
@@ -19,10 +23,22 @@ class VEMax(Penalty):
 
     Pulling a at counts n, t = sum n, pays mu_hat_{a, n_a} + (T-t-1) (Gamma(n) - Gamma(n + e_a)),
     Gamma(n) = E[max_a mu_a | n]; the order of pulls matters, so the state is the count vector.
+    form: where the horizon has a law, "sampled" reveals T with each future; "survivor" weights
+    each period by the chance w_t that it is played: w_t mu_hat + (w_{t+1} + ...) (Gamma - Gamma').
     """
 
     name: ClassVar[str] = "irs.v-emax"
+    on_host: ClassVar[bool] = True
     plain: ClassVar[bool] = True
+    serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})
+    form: str = eqx.field(static=True, default="sampled")
+
+    def __check_init__(self) -> None:
+        one_of("form", self.form, FORMS)
+
+    @property
+    def label(self) -> str:
+        return self.name if self.form == "sampled" else f"{self.name} ({self.form})"
 
     def check(self, bandit: Bandit) -> None:
         check_size(self.name, bandit.num_arms, bandit.horizon)
@@ -31,11 +47,20 @@ class VEMax(Penalty):
         belief = outcome.belief or bandit.belief
         means = lattice_after_pending(bandit, belief.lattice_means(outcome.rewards), first=1)
         gamma = lattice_after_pending(bandit, belief.lattice_expected_max(outcome.rewards))
-        return inner_of_sequence(bandit, emax_payoffs(means, gamma, bandit.remaining))
+        periods, weights = periods_of(bandit, outcome), None
+        if bandit.survivor is not None and self.form == "survivor":
+            periods, weights = bandit.remaining, bandit.weights()
+        return inner_of_sequence(bandit, emax_payoffs(means, gamma, periods, weights), periods)
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         kernel = bandit.belief.kernel_state()
-        if kernel is None or bandit.num_arms != 2 or bandit.pending or kernel[0] > 1:
+        if (
+            kernel is None
+            or bandit.num_arms != 2
+            or bandit.pending
+            or kernel[0] > 1
+            or bandit.constraints
+        ):
             return super().values(bandit, outcomes)
         from irsppl.inner.cpu.lattice import emax_batch_2
 
@@ -44,12 +69,19 @@ class VEMax(Penalty):
 
 
 def emax_payoffs(
-    means: Float[Array, "K ..."], gamma: Float[Array, "..."], horizon: Array
+    means: Float[Array, "K ..."],
+    gamma: Float[Array, "..."],
+    horizon: Array,
+    weights: Float[Array, " N"] | None = None,
 ) -> Float[Array, "K ..."]:
     """Payoff of one more pull of each arm at each count vector, `[K] + [N] * K`."""
     num_arms, size = means.shape[:2]
-    counts = jnp.meshgrid(*[jnp.arange(size)] * num_arms, indexing="ij")
-    left = (horizon - 1 - sum(counts)).astype(gamma.dtype)
+    period = sum(jnp.meshgrid(*[jnp.arange(size)] * num_arms, indexing="ij"))
+    left = (horizon - 1 - period).astype(gamma.dtype)
+    if weights is not None:
+        later = jnp.cumsum(weights[::-1])[::-1] - weights
+        left = jnp.take(later, period, mode="fill", fill_value=0)
+        means = means * jnp.take(weights, period, mode="fill", fill_value=0)[None]
     payoffs = []
     for arm in range(num_arms):
         following = jnp.take(gamma, jnp.minimum(jnp.arange(size) + 1, size - 1), axis=arm)

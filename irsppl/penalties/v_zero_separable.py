@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
+from irsppl.beliefs import Belief
 from irsppl.inner.allocation import allocate
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import Inner, Penalty
+from irsppl.penalties._reveal import at_each, in_time, pending_of, periods_of
+from irsppl.penalties._spend import spend
 from irsppl.penalties.v_zero import VZero
 
 
@@ -19,28 +24,70 @@ class VZeroSeparable(Penalty):
 
     At that moment no other arm can have been pulled more often, so what is revealed contains the
     history (dual feasible), and the payoff depends on (a, n) only: the allocation solves it, for
-    any number of arms. Equal to V-Zero for independent arms.
+    any number of arms. Equal to V-Zero for independent arms without delays. Rewards that arrive
+    after the last decision are left out; under a budget the other arms' rewards are those that
+    the money left by n pulls of a could buy.
     """
 
     name: ClassVar[str] = "irs.v-zero-separable"
-
-    def check(self, bandit: Bandit) -> None:
-        if bandit.pending and not bandit.belief.is_independent:
-            raise ValueError(
-                f"{self.name} with correlated arms cannot plan while pulls are pending yet: let "
-                "them arrive first, or use 'irs.fh'"
-            )
+    on_host: ClassVar[bool] = True
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        if bandit.belief.is_independent:
-            return VZero().inner(bandit, outcome)
         belief = outcome.belief or bandit.belief
-        means = belief.separable_means(outcome.rewards, bandit.remaining)
+        periods = periods_of(bandit, outcome)
+        means = self._means(belief, bandit, outcome, periods)
+        if bandit.purse is not None:
+            return spend(bandit, "groups", means)
         payoffs = jnp.pad(jnp.cumsum(means, axis=1), ((0, 0), (1, 0)))
-        value, pulls = allocate(payoffs, bandit.remaining)
+        value, pulls = allocate(payoffs, periods)
         return Inner(value, jnp.argmax(pulls), pulls)
 
+    def _means(
+        self, belief: Belief, bandit: Bandit, outcome: Outcome, periods: Array
+    ) -> Float[Array, "K N"]:
+        """What the n-th pull of each arm pays, n from 0."""
+        rewards, known = in_time(bandit, outcome, periods)
+        size = rewards.shape[1]
+        n = jnp.arange(size)
+        pending = pending_of(bandit)[:, None]
+        own = at_each(known, pending + n[None, :])
+        if belief.is_independent:
+            return at_each(belief.path_means(rewards), own)
+        others = jnp.maximum(periods - 1 - n, 0)
+        if bandit.purse is not None:
+            return _bought(belief, bandit, rewards, own, others, known)
+        if bandit.delay is None and bandit.pending_counts is None:
+            return belief.separable_means(rewards, own, jnp.minimum(others, size))
+        return belief.separable_means(rewards, own, at_each(known, pending + others[None, :]))
+
+    def spends(self, bandit: Bandit) -> str:
+        return "groups"
+
+    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
+        belief = outcome.belief or bandit.belief
+        return self._means(belief, bandit, outcome, bandit.remaining)
+
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        if bandit.belief.is_independent:
+        if bandit.belief.is_independent and not bandit.constraints:
             return VZero().values(bandit, outcomes)
         return super().values(bandit, outcomes)
+
+
+def _bought(
+    belief: Belief, bandit: Bandit, rewards: Array, own: Array, others: Array, known: Array
+) -> Float[Array, "K N"]:
+    """The same where the other arms' rewards must be paid from what is left."""
+    assert bandit.purse is not None
+    costs, money = bandit.purse.costs, bandit.purse.money
+    n = jnp.arange(rewards.shape[1])
+    pending = pending_of(bandit)
+
+    def of_arm(arm: Array) -> Array:
+        left = jnp.maximum(money - (n + 1) * costs[arm], 0)
+        most = jnp.minimum(left[:, None] // costs[None, :], others[:, None])  # [N, K]
+        counts = at_each(known, (most + pending[None, :]).T).T
+        counts = jnp.where(jnp.arange(len(costs))[None, :] == arm, own[arm][:, None], counts)
+        return belief.means_at(rewards, counts)[:, arm]
+
+    return jax.vmap(of_arm)(jnp.arange(bandit.num_arms))

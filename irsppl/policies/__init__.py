@@ -4,7 +4,7 @@ from typing import Any
 
 from irsppl._checks import one_of
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import Policy
+from irsppl.policies._base import PathKernel, Policy
 from irsppl.policies.bayes_ucb import BayesUCB
 from irsppl.policies.epsilon_greedy import EpsilonGreedy
 from irsppl.policies.fh_gittins import FHGittins
@@ -18,6 +18,7 @@ from irsppl.policies.lagrangian import LagrangianIndex
 from irsppl.policies.ogi import OGI
 from irsppl.policies.opt import Opt
 from irsppl.policies.random import Random
+from irsppl.policies.ts_ratio import TSRatio
 from irsppl.policies.ucb1 import UCB1
 
 POLICIES: dict[str, Policy] = {
@@ -36,6 +37,7 @@ POLICIES: dict[str, Policy] = {
     "ucb1": UCB1(),
     "kl-ucb": KLUCB(),
     "epsilon-greedy": EpsilonGreedy(),
+    "ts-ratio": TSRatio(),
 }
 
 
@@ -71,7 +73,9 @@ __all__ = [
     "Index",
     "LagrangianIndex",
     "Opt",
+    "PathKernel",
     "Policy",
     "Random",
+    "TSRatio",
     "find_policy",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
+from irsppl.penalties import check_constraints
 
 # (true rewards [S, K, T], one seed per replication [S]) -> arms played [S, T]
 PathKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -27,12 +28,26 @@ class Policy(eqx.Module):
     # False: decides on the host from concrete bandits only, and must offer `paths`.
     traceable: ClassVar[bool] = True
 
+    @property
+    def serves(self) -> frozenset[str]:
+        """Constraints of a bandit that it can be played under.
+
+        A policy that looks at the belief alone works with what has arrived, and does not mind when
+        play ends; money it must know of.
+        """
+        return frozenset({"delay", "horizon law"})
+
     @abc.abstractmethod
     def __call__(self, key: Array, bandit: Bandit) -> Int[Array, ""]:
         """The arm to pull now."""
 
     def check(self, bandit: Bandit) -> None:
         """Raise `ValueError`, with the reason, where this policy cannot serve the bandit."""
+
+    def verify(self, bandit: Bandit) -> None:
+        """All checks, before any work."""
+        check_constraints(self.name, self.serves, bandit)
+        self.check(bandit)
 
     @property
     def grows(self) -> bool:

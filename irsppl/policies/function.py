@@ -14,10 +14,14 @@ from irsppl.policies._base import Policy
 
 
 class FunctionPolicy(Policy):
-    """`function(key, bandit) -> arm`, traceable by JAX."""
+    """`function(key, bandit) -> arm`, traceable by JAX; -1 stops where there is a budget."""
 
     name: ClassVar[str] = "function"
     function: Callable[[Array, Bandit], Any] = eqx.field(static=True)
+
+    @property
+    def serves(self) -> frozenset[str]:
+        return frozenset({"delay", "budget", "horizon law"})
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         arm = jnp.asarray(self.function(key, bandit))

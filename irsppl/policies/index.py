@@ -13,7 +13,9 @@ from irsppl._checks import as_count
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Path
 from irsppl.inner.single_arm import benefit, largest_worth
-from irsppl.penalties import after_pending
+from irsppl.outcomes import Outcome, prefix
+from irsppl.penalties import at_each, by_arrival, periods_of
+from irsppl.penalties.mix import settled
 from irsppl.policies._base import DecisionKernel, PathKernel, Policy
 
 
@@ -39,7 +41,7 @@ class Index(Policy):
 
     @property
     def grows(self) -> bool:
-        return True
+        return self.lookahead is None
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         return jnp.argmax(self.indices(key, bandit))
@@ -47,32 +49,49 @@ class Index(Policy):
     def indices(self, key: Array, bandit: Bandit) -> Float[Array, " K"]:
         """The sampled index of each arm."""
         keys = jax.random.split(key, self.num_futures)
-        outcomes = jax.vmap(bandit.sample_outcome)(keys)
-        return self.indices_given(bandit, outcomes)
+        size = self.lookahead
+        if size is None or size >= bandit.horizon or bandit.delay is not None:
+            return self.indices_given(bandit, jax.vmap(bandit.sample_outcome)(keys))
+
+        def look(key: Array) -> Outcome:
+            # No more rewards than are planned for, so pending ones cannot come first in the rows:
+            # they arrive beforehand, and means along the future start from the belief they leave.
+            belief = settled(jax.random.fold_in(key, 0), bandit).belief
+            outcome = belief._sample(key, size)
+            periods = bandit.sample_periods(key, running=True)
+            return Outcome(outcome.means, outcome.rewards, belief, periods=periods)
+
+        return self.indices_given(bandit._shrunk(size), jax.vmap(look)(keys))
 
     def indices_given(self, bandit: Bandit, outcomes: Any) -> Float[Array, " K"]:
         """The index of each arm for given futures (`outcomes` has a leading axis)."""
         belief = bandit.belief
-        horizon = bandit.remaining
         size = bandit.horizon
-        if self.lookahead is not None:
-            horizon = jnp.minimum(horizon, self.lookahead)
-            if bandit.pending_counts is None:
-                size = min(size, self.lookahead)  # nothing pending: later rewards are not needed
-        rewards = outcomes.rewards[:, :, :size]
+        if self.lookahead is not None and bandit.pending_counts is None:
+            size = min(size, self.lookahead)  # nothing pending: later rewards are not needed
 
-        def look(rewards: Array, inside: Any) -> tuple[Path, Array]:
-            path = (inside or belief).path(rewards)
-            return path, after_pending(bandit, path.means())
+        in_order = bandit.delay is None and bandit.pending_counts is None
 
-        paths, means = jax.vmap(look)(rewards, outcomes.belief)
+        def along(table: Array, known: Array) -> Array:
+            return table if in_order else at_each(table, known)
+
+        def look(outcome: Outcome) -> tuple[Path, Array, Array, Array]:
+            # Under a delay an arm is judged by what will have arrived if it is pulled on and on.
+            rewards, known = by_arrival(bandit, prefix(outcome, size))
+            path = (outcome.belief or belief).path(rewards)
+            horizon = periods_of(bandit, outcome)
+            if self.lookahead is not None:
+                horizon = jnp.minimum(horizon, self.lookahead)
+            return path, known, along(path.means(), known), horizon
+
+        paths, counts, means, horizons = jax.vmap(look)(outcomes)
 
         def phi(lam: Array) -> Array:
-            def one(path: Path, means: Array) -> Array:
-                gamma = after_pending(bandit, path.expected_max(lam))
+            def one(path: Path, known: Array, means: Array, horizon: Array) -> Array:
+                gamma = along(path.expected_max(lam), known)
                 return benefit(means, gamma, lam, horizon, self.star)
 
-            return jnp.mean(jax.vmap(one)(paths, means), axis=0)
+            return jnp.mean(jax.vmap(one)(paths, counts, means, horizons), axis=0)
 
         low = belief.predictive_mean()  # phi >= 0 up to the predictive mean (not for the variant)
         return largest_worth(phi, low, low + 4 * belief.mean_sd())

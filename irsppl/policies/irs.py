@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
-from irsppl.penalties import Penalty
+from irsppl.penalties import Mix, Penalty
 from irsppl.policies._base import DecisionKernel, PathKernel, Policy
 
 # Penalties whose whole paths the CPU kernel plays.
@@ -28,14 +28,20 @@ class IRS(Policy):
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         return self.penalty.decide(key, bandit)
 
-    def check(self, bandit: Bandit) -> None:
-        self.penalty.check(bandit)
+    @property
+    def serves(self) -> frozenset[str]:
+        return self.penalty.serves
+
+    def verify(self, bandit: Bandit) -> None:
+        self.penalty.verify(bandit)
 
     @property
     def grows(self) -> bool:
         return self.penalty.grows
 
     def paths(self, bandit: Bandit) -> PathKernel | None:
+        if isinstance(self.penalty, Mix):
+            return self.penalty.paths(bandit)
         state = bandit.belief.kernel_state()
         if state is None:
             return None
@@ -51,6 +57,8 @@ class IRS(Policy):
         return None
 
     def decisions(self, bandit: Bandit) -> DecisionKernel | None:
+        if isinstance(self.penalty, Mix):
+            return self.penalty.decisions(bandit)
         state = bandit.belief.kernel_state()
         if state is None:
             return None

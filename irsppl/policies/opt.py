@@ -10,16 +10,24 @@ from jaxtyping import Array
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
 from irsppl.inner.bellman import paths as optimal_paths
-from irsppl.penalties.ideal import optimal_table, reward_categories
+from irsppl.penalties.ideal import optimal_table, planning_root, reward_categories
 from irsppl.policies._base import PathKernel, Policy
 
 
 class Opt(Policy):
-    """Maximises the expected total reward; Bernoulli and categorical rewards only."""
+    """Maximises the expected total reward; rewards must take finitely many values.
+
+    Played on from its first period a conjugate bandit needs no new table; point beliefs are solved
+    anew at every decision, for the periods that remain.
+    """
 
     name: ClassVar[str] = "opt"
     deterministic: ClassVar[bool] = True
     traceable: ClassVar[bool] = False
+
+    @property
+    def serves(self) -> frozenset[str]:
+        return frozenset({"horizon law"})
 
     def check(self, bandit: Bandit) -> None:
         optimal_table(bandit, from_root=False)
@@ -32,4 +40,5 @@ class Opt(Policy):
 
     def paths(self, bandit: Bandit) -> PathKernel:
         table, _ = optimal_table(bandit)
-        return lambda rewards, seeds: optimal_paths(table, reward_categories(bandit, rewards))
+        values = planning_root(bandit.belief).values
+        return lambda rewards, seeds: optimal_paths(table, reward_categories(values, rewards))

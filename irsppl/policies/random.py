@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
@@ -16,7 +17,13 @@ class Random(Policy):
 
     name: ClassVar[str] = "random"
 
+    @property
+    def serves(self) -> frozenset[str]:
+        return frozenset({"delay", "budget", "horizon law"})
+
     def __call__(self, key: Array, bandit: Bandit) -> Array:
+        if bandit.purse is not None:  # among the arms that can be paid
+            return jax.random.categorical(key, jnp.where(bandit.purse.affordable(), 0.0, -jnp.inf))
         return jax.random.randint(key, (), 0, bandit.num_arms)
 
     def paths(self, bandit: Bandit) -> PathKernel | None:

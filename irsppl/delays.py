@@ -1,0 +1,88 @@
+"""Delays between a pull and the moment at which its reward is known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from irsppl.horizons import integer_law
+
+
+class Delay(eqx.Module):
+    """One law of the delay per arm; a reward with delay d is known d + 1 decisions later.
+
+    Delays are independent of rewards. Whatever would arrive after the last decision counts as
+    never, `periods`.
+    """
+
+    cdf: Float[Array, "K T"]  # P(D <= j)
+    fixed: tuple[int, ...] | None = eqx.field(static=True)  # where no arm's delay is random
+
+    def sample(self, key: Array, waited: Int[Array, "K N"]) -> Int[Array, "K N"]:
+        """Delays of pulls that have already waited so long (0 for those to come)."""
+        periods = self.cdf.shape[1]
+        if self.fixed is not None:
+            drawn = jnp.asarray(self.fixed, jnp.int32)[:, None]
+        else:
+            past = jnp.take_along_axis(self.cdf, jnp.maximum(waited - 1, 0), axis=1)
+            past = jnp.where(waited > 0, past, 0)
+            level = past + (1 - past) * jax.random.uniform(key, waited.shape, self.cdf.dtype)
+            find = jax.vmap(lambda cdf, at: jnp.searchsorted(cdf, at, side="right"))
+            drawn = find(self.cdf, level).astype(jnp.int32)
+        # A reward that its law had promised earlier is due at any moment.
+        return jnp.clip(jnp.maximum(drawn, waited), 0, periods)
+
+
+def read_delay(delay: Any, num_arms: int, periods: int) -> Delay | None:
+    """The law of `delay`: a number, one per arm (infinity: never seen), or a distribution.
+
+    None where every reward is known before the next decision.
+    """
+    if delay is None:
+        return None
+    if hasattr(delay, "log_prob"):
+        mass = integer_law("delay", delay, periods)
+        if mass.ndim > 2 or (mass.ndim == 2 and len(mass) not in (1, num_arms)):
+            raise ValueError(
+                f"delay must be one distribution or one per arm ({num_arms}), got batch shape "
+                f"{delay.batch_shape}"
+            )
+        table = np.broadcast_to(np.cumsum(mass, axis=-1), (num_arms, periods))
+        table = np.minimum(np.where(table > 1 - 1e-9, 1.0, table), 1.0)
+        if np.all((table == 0) | (table == 1)):
+            return _fixed([int(d) for d in (table == 0).sum(axis=1)], periods)
+        return Delay(jnp.asarray(table, jnp.result_type(float)), None)
+    values = np.atleast_1d(np.asarray(delay, dtype=object))
+    if values.ndim != 1 or len(values) not in (1, num_arms):
+        raise ValueError(f"delay must be one number or one per arm ({num_arms}), got {delay!r}")
+    return _fixed([_one(value, delay, periods) for value in values], periods, num_arms)
+
+
+def _one(value: Any, delay: Any, periods: int) -> int:
+    try:
+        number = math.nan if isinstance(value, bool | np.bool_) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if number == math.inf:
+        return periods
+    if not (number >= 0 and number == int(number)):
+        raise ValueError(
+            "delay must be a whole number of at least 0 (infinity: never seen), one per arm, or a "
+            f"NumPyro distribution over 0, 1, ..., got {delay!r}"
+        )
+    return min(int(number), periods)
+
+
+def _fixed(delays: list[int], periods: int, num_arms: int | None = None) -> Delay | None:
+    if not any(delays):
+        return None
+    if num_arms is not None and len(delays) == 1:
+        delays = delays * num_arms
+    table = np.arange(periods)[None, :] >= np.asarray(delays)[:, None]
+    return Delay(jnp.asarray(table, jnp.result_type(float)), tuple(delays))

@@ -1,0 +1,151 @@
+"""Horizons that are not known: a law of the number of periods, as survivor probabilities."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irsppl._checks import as_count, host64
+
+# An unbounded law is cut where the periods beyond are this small a share of the expected number;
+# what any policy could earn there is added to the bounds.
+_TAIL = 1e-8
+_LONGEST = 2**17
+
+
+class SurvivorTable:
+    """P(T >= 1), P(T >= 2), ... on the host in float64, as part of a bandit's structure."""
+
+    def __init__(self, values: np.ndarray):
+        self.values = values
+        self._hash = hash(values.tobytes())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SurvivorTable) and np.array_equal(self.values, other.values)
+
+
+def read_horizon(horizon: Any) -> tuple[int, np.ndarray | None, float]:
+    """(periods, survivor probabilities [periods] or None where certain, E[periods beyond]).
+
+    horizon: a whole number, a NumPyro distribution over 0, 1, ... (mass at 0 earns nothing), or an
+    array of P(T >= 1), P(T >= 2), ...
+    """
+    if _is_number(horizon):
+        return as_count("horizon", horizon), None, 0.0
+    if hasattr(horizon, "log_prob"):
+        survivor, tail = _of_law(horizon)
+    elif isinstance(horizon, str):
+        raise ValueError(f"horizon must be a whole number of at least 1, got {horizon!r}")
+    else:
+        survivor, tail = _of_array(horizon), 0.0
+    survivor = np.trim_zeros(survivor, "b")
+    if not survivor.size:
+        raise ValueError("horizon must leave a chance of at least one period, got a law that is 0")
+    certain = bool(np.all(survivor == 1.0)) and tail == 0.0
+    return len(survivor), None if certain else survivor, tail
+
+
+def _is_number(value: Any) -> bool:
+    if value is None or isinstance(value, bool | numbers.Number | np.generic):
+        return True
+    return isinstance(value, jax.Array | np.ndarray) and np.ndim(value) == 0
+
+
+def _of_array(horizon: Any) -> np.ndarray:
+    try:
+        survivor = host64(np.asarray(horizon))
+    except (TypeError, ValueError):
+        survivor = np.empty(0)
+    good = survivor.ndim == 1 and survivor.size and np.all(np.isfinite(survivor))
+    if good:
+        good = survivor[0] <= 1 and survivor[-1] >= 0 and np.all(np.diff(survivor) <= 0)
+    if not good:
+        raise ValueError(
+            "horizon must be a whole number, a NumPyro distribution over 0, 1, ..., or survivor "
+            f"probabilities P(T >= 1), P(T >= 2), ... that fall from at most 1, got {horizon!r}"
+        )
+    return survivor
+
+
+def _of_law(law: Any) -> tuple[np.ndarray, float]:
+    """Survivor probabilities of a NumPyro distribution, cut where almost nothing is left."""
+    size = 1024
+    while True:
+        mass = integer_law("horizon", law, size)
+        beyond = 1.0 - mass.sum()  # P(T >= size)
+        beyond = 0.0 if abs(beyond) < 1e-11 else beyond
+        # P(T >= t) for t = 1, ..., size, summed from the small end.
+        survivor = np.cumsum(mass[::-1])[::-1][1:] + beyond
+        survivor = np.append(survivor, beyond)
+        left = np.cumsum(survivor[::-1])[::-1]  # E[(T - t + 1)+] as far as the table goes
+        # Geometric beyond the table, or lighter: its periods come to about this.
+        rate = survivor[-1] / survivor[-2] if survivor[-2] > 0 else 0.0
+        unseen = survivor[-1] * rate / (1 - rate) if rate < 1 else np.inf
+        if unseen <= 1e-3 * _TAIL * left[0]:
+            break
+        if size >= _LONGEST:
+            raise ValueError(
+                f"horizon must be a law that ends: P(T >= {size}) is still {beyond:.3g} for "
+                f"{law!r}. Give a law with a finite, shorter mean, or survivor probabilities"
+            )
+        size *= 4
+    survivor = np.minimum(survivor, 1.0)
+    enough = int(np.searchsorted(-left, -_TAIL * left[0]))  # first t with little enough left
+    if enough >= len(survivor):
+        return survivor, float(unseen)
+    if not np.any(survivor[enough:] > 0):
+        return survivor, 0.0
+    return survivor[:enough], float(left[enough] + unseen)
+
+
+def integer_law(name: str, law: Any, size: int) -> np.ndarray:
+    """P(X = 0), ..., P(X = size - 1) of a NumPyro distribution over 0, 1, ..., in float64.
+
+    `[size]`, or `[K, size]` for a distribution with one law per arm.
+    """
+    import numpyro.distributions as dist
+
+    told = f"{name} must be a distribution over 0, 1, 2, ..., got {law!r}"
+    if law.event_shape:
+        raise ValueError(f"{told}, whose draws are not single numbers")
+    if isinstance(law, dist.Delta):
+        value = host64(law.v)
+        if np.any(value < 0) or np.any(value != np.rint(value)):
+            raise ValueError(f"{told}, at {np.asarray(law.v).tolist()}")
+        return (np.arange(size) == value[..., None]).astype(np.float64)
+    if not law.is_discrete:
+        raise ValueError(f"{told}, which is continuous")
+    lowest = np.min(np.asarray(getattr(law.support, "lower_bound", 0)))
+    below = _at_each(np.arange(-3, 0), law.batch_shape)
+    if lowest < 0 or np.any(np.asarray(jax.vmap(law.support)(below))):
+        raise ValueError(f"{told}, which allows negative values")
+    with jax.enable_x64(True):
+        exact = jax.tree.map(_as_float64, law)
+        points = _at_each(np.arange(size), law.batch_shape)
+        inside = np.asarray(jax.vmap(exact.support)(points))
+        logs = np.asarray(jax.vmap(exact.log_prob)(points), np.float64)
+    mass = np.where(inside & np.isfinite(logs), np.exp(logs), 0.0)
+    if np.any(mass.sum(axis=0) > 1 + 1e-4):
+        raise ValueError(f"{told}, whose probabilities add up to {mass.sum(axis=0).max():.4g}")
+    return np.moveaxis(mass, 0, -1)
+
+
+def _at_each(points: np.ndarray, batch: tuple[int, ...]) -> jax.Array:
+    """The points, for every law of a batch: `[len(points), *batch]`."""
+    column = points.reshape(-1, *[1] * len(batch))
+    return jnp.asarray(np.broadcast_to(column, (len(points), *batch)))
+
+
+def _as_float64(leaf: Any) -> Any:
+    if isinstance(leaf, float | jax.Array | np.ndarray) and np.issubdtype(
+        np.result_type(leaf), np.floating
+    ):
+        return jnp.asarray(host64(leaf))
+    return leaf
