@@ -10,11 +10,13 @@ from irsppl.beliefs import (
     DirichletCategorical,
     GammaExponential,
     GammaPoisson,
+    LinearGaussian,
     NormalInverseGamma,
     NormalNormal,
 )
 from irsppl.bounds import bound, certify, solve_inner
 from irsppl.outcomes import Outcome
+from irsppl.penalties import Mix
 from irsppl.policies import Index
 from irsppl.results import summary
 from irsppl.simulate import action_probabilities, choose, simulate
@@ -41,6 +43,8 @@ __all__ = [
     "GammaExponential",
     "GammaPoisson",
     "Index",
+    "LinearGaussian",
+    "Mix",
     "NormalInverseGamma",
     "NormalNormal",
     "Outcome",

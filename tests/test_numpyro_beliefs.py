@@ -272,7 +272,9 @@ BELIEFS = {
     "particles": lambda: irsppl.from_numpyro(
         gamma_noise, 2, representation="particles", num_particles=64
     ),
-    "joint particles": lambda: irsppl.from_numpyro_joint(pooled, 3, num_particles=64),
+    "joint particles": lambda: irsppl.from_numpyro_joint(
+        pooled, 3, representation="particles", num_particles=64
+    ),
 }
 
 
@@ -382,7 +384,7 @@ def test_rewards_outside_the_support_are_refused():
 @pytest.mark.parametrize("joint", [False, True])
 def test_five_hundred_updates_compile_a_fixed_number_of_times(joint, compilations):
     if joint:
-        belief = irsppl.from_numpyro_joint(pooled, 3, num_particles=128)
+        belief = irsppl.from_numpyro_joint(pooled, 3, representation="particles", num_particles=128)
     else:
         belief = irsppl.from_numpyro(gamma_noise, 2, representation="particles", num_particles=128)
     rng = np.random.default_rng(1)
@@ -396,7 +398,7 @@ def test_five_hundred_updates_compile_a_fixed_number_of_times(joint, compilation
 
 def test_joint_particles_follow_the_exact_posterior():
     """Linear-Gaussian model: the cloud after 60 rewards against the closed form."""
-    belief = irsppl.from_numpyro_joint(pooled, 3, num_particles=1024)
+    belief = irsppl.from_numpyro_joint(pooled, 3, representation="particles", num_particles=1024)
     assert isinstance(belief, JointParticles)
     rng = np.random.default_rng(5)
     design = np.column_stack([np.ones(3), np.eye(3)])

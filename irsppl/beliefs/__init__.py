@@ -5,6 +5,7 @@ from irsppl.beliefs.beta_bernoulli import BetaBernoulli
 from irsppl.beliefs.dirichlet_categorical import DirichletCategorical
 from irsppl.beliefs.gamma_exponential import GammaExponential
 from irsppl.beliefs.gamma_poisson import GammaPoisson
+from irsppl.beliefs.linear_gaussian import LinearGaussian
 from irsppl.beliefs.normal_inverse_gamma import NormalInverseGamma
 from irsppl.beliefs.normal_normal import NormalNormal
 
@@ -14,6 +15,7 @@ __all__ = [
     "DirichletCategorical",
     "GammaExponential",
     "GammaPoisson",
+    "LinearGaussian",
     "NormalInverseGamma",
     "NormalNormal",
     "Path",

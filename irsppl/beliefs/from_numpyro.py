@@ -81,6 +81,16 @@ def from_numpyro_joint(
         # Every arm has latents of its own after all: independent arms of one family.
         family, parameters = read.conjugate
         return getattr(beliefs, family)(**parameters)
+    if representation in ("auto", "conjugate") and read.linear_gaussian is not None:
+        form = read.linear_gaussian
+        return beliefs.LinearGaussian(
+            features=form.features,
+            mean=form.mean,
+            cov=form.cov,
+            noise_sd=form.noise_sd,
+            offset=form.offset,
+            reason=f"{read.name} is linear in Gaussian latents, with Gaussian noise",
+        )
     if representation == "conjugate":
         raise ValueError(
             f"{read.name} is not read as a conjugate joint model; use representation='particles'"

@@ -1,0 +1,470 @@
+"""Correlated arms whose means are linear in shared weights, all Gaussian: exact throughout."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Float, Int
+
+from irsppl._checks import as_floats, host64, is_concrete, require_finite, require_positive
+from irsppl.beliefs._base import Belief, Path
+from irsppl.beliefs._conjugate import path_sums, per_arm_keys
+from irsppl.beliefs.normal_normal import NormalNormal
+from irsppl.outcomes import Outcome
+
+# An arm whose mean is known (features 0) has this spread, in units of its noise: NormalNormal
+# divides by it.
+_LEAST_SD = 1e-12
+# Nodes of Owen's T integral over at most [0, 1], where its integrand is smooth.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+# Cells of tables over pairs of arms that are made at a time.
+_CELLS = 2**20
+# Stands for 0 where something is divided by it.
+_TINY = 1e-30
+
+
+class LinearGaussian(Belief):
+    """reward of arm a ~ Normal(offset[a] + features[a] @ theta, noise_sd[a]), theta ~ N(mean, cov).
+
+    features: `[K, d]`; mean: `[d]`; cov: `[d, d]`, positive definite; noise_sd: a number or `[K]`;
+    offset: `[K]`, zero if omitted. A row of zeros in `features` is an arm whose mean is known.
+
+    The covariance is kept as a square root, cov = root root', updated in Potter's form, so that
+    rounding cannot make it indefinite. Along a future everything is computed for the whitened
+    weights z, theta = mean + root z: their precision after n_b rewards of each arm b,
+
+        A = I + sum_b n_b g_b g_b',   g_b = root' features[b] / noise_sd[b],
+
+    has no eigenvalue below 1, and posterior means are prior means plus noise_sd[a] g_a' A^-1 c with
+    c = sum_b g_b (sum of arm b's rewards less their prior mean) / noise_sd[b].
+    """
+
+    mean: Float[Array, " d"]
+    root: Float[Array, "d d"]
+    features: Float[Array, "K d"]
+    noise_sd: Float[Array, " K"]
+    offset: Float[Array, " K"]
+    reason: str = eqx.field(static=True)  # why it was chosen for a model, for the repr
+
+    def __init__(
+        self,
+        features: Any,
+        mean: Any,
+        cov: Any,
+        noise_sd: Any,
+        offset: Any = None,
+        *,
+        reason: str = "",
+    ):
+        x = as_floats("features", features, ndim=None)
+        if x.ndim != 2:
+            raise ValueError(f"features must be [K, d], one row per arm, got shape {x.shape}")
+        num_arms, dim = x.shape
+        m = as_floats("mean", mean, ndim=None)
+        if m.shape != (dim,):
+            raise ValueError(
+                f"mean must be [{dim}], one entry per column of features, got shape {m.shape}"
+            )
+        s = as_floats("noise_sd", noise_sd, ndim=None)
+        if s.shape not in ((), (num_arms,)):
+            raise ValueError(
+                f"noise_sd must be a number or [{num_arms}], one per arm, got shape {s.shape}"
+            )
+        b = as_floats("offset", np.zeros(num_arms, s.dtype) if offset is None else offset, None)
+        if b.shape != (num_arms,):
+            raise ValueError(f"offset must be [{num_arms}], one per arm, got shape {b.shape}")
+        require_finite("features", x)
+        require_finite("mean", m)
+        require_positive("noise_sd", s)
+        require_finite("offset", b)
+        root, kind = _root(cov, dim)
+        dtype = jnp.result_type(x, m, s, b, kind)
+        self.features, self.mean, self.offset = x.astype(dtype), m.astype(dtype), b.astype(dtype)
+        self.noise_sd = jnp.broadcast_to(s, (num_arms,)).astype(dtype)
+        self.root = jnp.asarray(root, dtype)
+        self.reason = reason
+
+    @property
+    def num_arms(self) -> int:
+        return self.features.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """d, the number of weights."""
+        return self.features.shape[1]
+
+    @property
+    def is_independent(self) -> bool:
+        return False
+
+    @property
+    def cov(self) -> Float[Array, "d d"]:
+        return self.root @ self.root.T
+
+    def __repr__(self) -> str:
+        told = f"; {self.reason}" if self.reason else ""
+        return f"LinearGaussian belief of {self.num_arms} correlated arms, {self.dim} weights{told}"
+
+    # ---- the three questions
+    def predictive_mean(self) -> Array:
+        return self.features @ self.mean + self.offset
+
+    def check_reward(self, arm: Any, reward: Any) -> None:
+        require_finite("reward", reward)
+
+    def _update(self, arm: Array, reward: Array) -> Self:
+        # Potter (1963): with f = root' x and v = f'f + s^2 the new root is
+        # root (I - f f' / (v + s sqrt(v))), whose square is the posterior covariance.
+        x, s = self.features[arm], self.noise_sd[arm]
+        f = self.root.T @ x
+        v = f @ f + s**2
+        spread = self.root @ f
+        surprise = jnp.asarray(reward, x.dtype) - (x @ self.mean + self.offset[arm])
+        return eqx.tree_at(
+            lambda b: (b.mean, b.root),
+            self,
+            (
+                self.mean + spread * (surprise / v),
+                self.root - jnp.outer(spread, f / (v + s * jnp.sqrt(v))),
+            ),
+        )
+
+    def _sample(self, key: Array, horizon: int) -> Outcome:
+        parameter_key, reward_key = jax.random.split(key)
+        means = self.sample_means(parameter_key)
+        return Outcome(means, self.sample_rewards_at(reward_key, means, horizon))
+
+    # ---- along a future
+    def _solve(
+        self, counts: Int[Array, "M K"]
+    ) -> tuple[Float[Array, "M d d"], Float[Array, "M d K"]]:
+        """H with H'H = A^-1 at counts[m], and H g', so that g A^-1 g' is the latter's square.
+
+        Depends on the counts alone: futures that are solved side by side share it.
+        """
+        g = _graded((self.features @ self.root) / self.noise_sd[:, None])
+        outer = (g[:, :, None] * g[:, None, :]).reshape(self.num_arms, -1)
+        told = outer.T @ counts.T.astype(g.dtype)
+        half = _inverse_factor(told.reshape(self.dim, self.dim, -1))
+        return jnp.moveaxis(half, -1, 0), jnp.einsum("ijm,kj->mik", half, g)
+
+    def _surprises(self, rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
+        """`[b, n]`: sum of arm b's first n rewards less their prior mean, in noise units."""
+        gaps = rewards.astype(self.mean.dtype) - self.predictive_mean()[:, None]
+        return path_sums(gaps / self.noise_sd[:, None])
+
+    def marginals(self) -> NormalNormal:
+        """Every arm alone, as if rewards of the others were never seen."""
+        sd = jnp.linalg.norm(self.features @ self.root, axis=1)
+        sd = jnp.maximum(sd, _LEAST_SD * self.noise_sd)
+        return NormalNormal(self.predictive_mean(), sd, self.noise_sd)
+
+    def path(self, rewards: Array) -> Path:
+        return self.marginals().path(rewards)
+
+    def path_means(self, rewards: Array) -> Array:
+        """Given an arm's own rewards only: the arms' marginals."""
+        return self.marginals().path_means(rewards)
+
+    def path_expected_max(self, rewards: Array, lam: Array) -> Array:
+        return self.marginals().path_expected_max(rewards, lam)
+
+    def _means_given(self, seen: Float[Array, "M K"], counts: Int[Array, "M K"]) -> Array:
+        """`[M, K]`: means of every arm when its surprises so far sum to `seen`."""
+        _, solved = self._solve(counts)
+        learnt = jnp.einsum("mjk,mj->mk", solved, jnp.einsum("mjk,mk->mj", solved, seen))
+        return self.predictive_mean()[None, :] + learnt * self.noise_sd[None, :]
+
+    def means_at(
+        self, rewards: Float[Array, "K N"], counts: Int[Array, "M K"]
+    ) -> Float[Array, "M K"]:
+        counts = jnp.asarray(counts)
+        seen = jnp.take_along_axis(self._surprises(rewards), counts.T, axis=1).T
+        return self._means_given(seen, counts)
+
+    def means_after(self, rewards: Array, counts: Array) -> Array:
+        counts = jnp.broadcast_to(jnp.asarray(counts), (self.num_arms,))
+        return self.means_at(rewards, counts[None, :])[0]
+
+    def feedback_means(self, rewards: Array) -> Array:
+        n = jnp.arange(rewards.shape[1] + 1)
+        counts = jnp.broadcast_to(n[:, None], (len(n), self.num_arms))
+        return self._means_given(self._surprises(rewards).T, counts).T
+
+    def separable_means(
+        self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
+    ) -> Float[Array, "K M"]:
+        """Solved at the counts `others` of *all* arms, then each arm's own count is put right.
+
+        Let q = g_a' A^-1 g_a there. Taking arm a's n rewards out of A again (Sherman and Morrison)
+        divides by 1 - n q, which would cancel next to an arm that tells much more than the others.
+        It is never subtracted: the rows sqrt(n_b) g_b and those of the identity make a projection
+        together, so q (1 - n q) = sum over b other than a of n_b (g_b' A^-1 g_a)^2 + |A^-1 g_a|^2.
+        """
+        own, others = jnp.asarray(own), jnp.asarray(others)
+        if others.ndim == 1:
+            others = jnp.broadcast_to(others[None, :], own.shape)
+        surprises = self._surprises(rewards)
+        seen = jnp.take_along_axis(surprises, others, axis=1)
+        half, solved = self._solve(others.T)
+        off = 1 - jnp.eye(self.num_arms, dtype=solved.dtype)
+
+        def one(half: Array, solved: Array, n: Array, seen: Array) -> tuple[Array, Array, Array]:
+            cross = solved.T @ solved
+            q = jnp.diagonal(cross)
+            cross = cross * off
+            spare = cross**2 @ n.astype(half.dtype) + jnp.sum((half.T @ solved) ** 2, axis=0)
+            return cross @ seen, q, jnp.where(q > _TINY, spare / jnp.maximum(q, _TINY), 1)
+
+        at = (half, solved, others.T, seen.T)
+        together = max(1, _CELLS // self.num_arms**2)
+        if own.shape[1] <= together:
+            found = jax.vmap(one)(*at)
+        else:
+            found = jax.lax.map(lambda part: one(*part), at, batch_size=together)
+        learnt, q, rest = (part.T for part in found)
+        own_seen = jnp.take_along_axis(surprises, own, axis=1)
+        shift = (learnt + q * own_seen) / (rest + own.astype(q.dtype) * q)
+        return self.predictive_mean()[:, None] + self.noise_sd[:, None] * shift
+
+    def _lattice(self, size: int) -> Int[np.ndarray, "M K"]:
+        return np.indices((size,) * self.num_arms).reshape(self.num_arms, -1).T
+
+    def lattice_means(self, rewards: Array) -> Array:
+        size = rewards.shape[1] + 1
+        means = self.means_at(rewards, jnp.asarray(self._lattice(size)))
+        return means.T.reshape((self.num_arms,) + (size,) * self.num_arms)
+
+    def lattice_expected_max(self, rewards: Array) -> Array:
+        if self.num_arms > 3:
+            raise ValueError(
+                "E[max of the means] of correlated Gaussian arms has a closed form for two and "
+                f"three arms only, and there are {self.num_arms}: use 'irs.ff', 'irs.fh' or "
+                "'irs.v-zero-separable' instead of 'irs.v-emax'"
+            )
+        size = rewards.shape[1] + 1
+        counts = jnp.asarray(self._lattice(size))
+        _, solved = self._solve(counts)
+        spread = jnp.swapaxes(solved, 1, 2) * self.noise_sd[None, :, None]
+        best = expected_max(self.means_at(rewards, counts), spread)
+        return best.reshape((size,) * self.num_arms)
+
+    # ---- of the unknown means
+    def _draw(self, key: Array) -> Float[Array, " d"]:
+        """Whitened weights, each with a key of its own."""
+        keys = per_arm_keys(key, self.dim)
+        return jax.vmap(lambda k: jax.random.normal(k, (), self.mean.dtype))(keys)
+
+    def sample_means(self, key: Array) -> Array:
+        return self.predictive_mean() + self.features @ (self.root @ self._draw(key))
+
+    def sample_future_means(self, key: Array, n: Array, horizon: int) -> Array:
+        parameter_key, reward_key = jax.random.split(key)
+        n = jnp.broadcast_to(jnp.asarray(n), (self.num_arms,))
+        many = n.astype(self.mean.dtype)
+        gaps = self.features @ (self.root @ self._draw(parameter_key)) / self.noise_sd
+        noise = jax.random.normal(reward_key, many.shape, many.dtype)
+        seen = many * gaps + jnp.sqrt(many) * noise
+        return self._means_given(seen[None, :], n[None, :])[0]
+
+    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
+        means = jnp.asarray(means, self.mean.dtype)
+        keys = per_arm_keys(key, self.num_arms)
+        noise = jax.vmap(lambda k: jax.random.normal(k, (horizon,), means.dtype))(keys)
+        return means[:, None] + self.noise_sd[:, None] * noise
+
+    def expected_max(self, lam: Any) -> Array:
+        return self.marginals().expected_max(lam)
+
+    def cdf(self, x: Any) -> Array:
+        return self.marginals().cdf(x)
+
+    def mean_sd(self) -> Array:
+        return self.marginals().sd
+
+    def footprint(self, horizon: int) -> int:
+        pairs = min(self.num_arms**2 * (horizon + 1), _CELLS)
+        return 2 * self.num_arms * (horizon + 1) + pairs
+
+    def exact_expected_max(self, counts: np.ndarray | None) -> float | None:
+        """E[max_a mean of arm a after counts[b] rewards of each arm b], on the host in float64.
+
+        counts None: of the true means. None where there is no closed form: more than three arms.
+        """
+        if self.num_arms > 3:
+            return None
+        x, root = host64(self.features), host64(self.root)
+        prior = x @ host64(self.mean) + host64(self.offset)
+        spread = x @ root
+        if counts is not None:
+            # Posterior means vary as F (I - A^-1) F' = F V diag(w^2 / (1 + w^2)) V' F'.
+            told = np.sqrt(np.asarray(counts, float) / host64(self.noise_sd) ** 2)
+            _, w, v = np.linalg.svd(told[:, None] * spread, full_matrices=False)
+            spread = (spread @ v.T) * (w / np.hypot(1, w))[None, :]
+        return float(expected_max(prior, spread))
+
+
+def _graded(g: Float[Array, "K d"]) -> Float[Array, "K d"]:
+    """g in other orthonormal coordinates: first what the most telling arm tells, then the next.
+
+    The precision that g makes is then graded, and factoring it does not drown the directions of
+    which rewards tell little in the rounding of those of which they tell much: errors grow with the
+    ratio of the two, not with its square. Gram and Schmidt's axes along the largest remainder; what
+    is left of an arm after rounding only does not count, and an axis that no arm needs is 0.
+    """
+    rounding = (8 * jnp.finfo(g.dtype).eps) ** 2 * jnp.sum(g**2, axis=1)
+
+    def step(carry: tuple[Array, Array], j: Array) -> tuple[tuple[Array, Array], None]:
+        axes, rest = carry
+        square = jnp.sum(rest**2, axis=1)
+        square = jnp.where(square > rounding, square, 0)
+        axis = rest[jnp.argmax(square)]
+        for _ in range(2):  # once is not enough where little is left
+            axis = axis - (axes @ axis) @ axes
+        length = jnp.sqrt(jnp.sum(axis**2))
+        axis = jnp.where(jnp.max(square) > 0, axis / jnp.maximum(length, _TINY), 0)
+        return (axes.at[j].set(axis), rest - (rest @ axis)[:, None] * axis[None, :]), None
+
+    dim = g.shape[1]
+    (axes, _), _ = jax.lax.scan(step, (jnp.zeros((dim, dim), g.dtype), g), jnp.arange(dim))
+    return g @ axes.T
+
+
+def _inverse_factor(told: Float[Array, "d d M"]) -> Float[Array, "d d M"]:
+    """L^-1, where L L' = I + told[:, :, m] is Cholesky's factorisation, for every m side by side.
+
+    Written out because jaxlib's batched LAPACK routines wait for the very threads that they run
+    on: two simulations side by side on two cores would never end.
+    """
+    size = told.shape[0]
+    eye = jnp.broadcast_to(jnp.eye(size, dtype=told.dtype)[:, :, None], told.shape)
+
+    def step(carry: tuple[Array, Array], j: Array) -> tuple[tuple[Array, Array], None]:
+        left, inverse = carry
+        pivot = jnp.sqrt(left[j, j])
+        below = (jnp.arange(size) > j)[:, None]
+        column = jnp.where(below, left[j] / pivot[None, :], 0)
+        row = inverse[j] / pivot[None, :]
+        inverse = (inverse - column[:, None] * row[None, :]).at[j].set(row)
+        return (left - column[:, None] * column[None, :], inverse), None
+
+    (_, inverse), _ = jax.lax.scan(step, (told + eye, eye), jnp.arange(size))
+    return inverse
+
+
+def _root(cov: Any, dim: int) -> tuple[Any, Any]:
+    """A square root of the covariance `[d, d]`, and the dtype that the covariance came in."""
+    given = as_floats("cov", cov, ndim=None)
+    if given.shape != (dim, dim):
+        raise ValueError(
+            f"cov must be [{dim}, {dim}], one row and column per column of features, got shape "
+            f"{given.shape}"
+        )
+    if not is_concrete(given):
+        return jnp.linalg.cholesky(given), given.dtype
+    require_finite("cov", given)
+    host = np.asarray(cov, np.float64)  # not yet rounded to the working precision
+    gap = np.max(np.abs(host - host.T))
+    if gap > 1e-6 * np.max(np.abs(host)):
+        raise ValueError(
+            f"cov must be symmetric, got entries that differ from their mirror image by up to "
+            f"{gap:.3g}: {host.tolist()}"
+        )
+    scale = np.sqrt(np.abs(np.diag(host)))
+    scale = np.where(scale > 0, scale, 1.0)
+    # Judged, and factored, on the scale of correlations: weights may be of any size.
+    correlation = (host + host.T) / 2 / np.outer(scale, scale)
+    least = np.linalg.eigvalsh(correlation)[0]
+    if least <= 10 * dim * np.finfo(float).eps:
+        raise ValueError(
+            "cov must be positive definite, got one whose correlation matrix has the eigenvalue "
+            f"{least:.3g}: {host.tolist()}"
+        )
+    return scale[:, None] * np.linalg.cholesky(correlation), given.dtype
+
+
+# ------------------------------------------------------------------ E[max] of up to three Gaussians
+
+
+def expected_max(means: Any, spread: Any) -> Any:
+    """`[...]`: E[max_a X_a] for X = means + spread @ z with z standard normal, up to three arms.
+
+    means: `[..., K]`; spread: `[..., K, r]`. NumPy in, NumPy out (float64); otherwise JAX.
+
+    Two: m_2 + D Phi(D/s) + s phi(D/s), D = m_1 - m_2 and s the standard deviation of X_1 - X_2.
+    Three: sum_a m_a P(a is best) + sum over pairs of s_ab phi(D_ab / s_ab) P(the third is lower
+    given X_a = X_b) (Afonja, 1972); P(a is best) is a bivariate normal probability, by Owen's T.
+    """
+    host = isinstance(means, np.ndarray)
+    xp: Any = np if host else jnp
+    ndtr = scipy.special.ndtr if host else jax.scipy.special.ndtr
+    num_arms = means.shape[-1]
+    if num_arms == 1:
+        return means[..., 0]
+    apart: dict[tuple[int, int], Any] = {}  # X_a - X_b: direction, its length, D / s
+    for a in range(num_arms):
+        for b in range(num_arms):
+            line = spread[..., a, :] - spread[..., b, :]
+            length = xp.maximum(xp.sqrt(xp.sum(line**2, axis=-1)), _TINY)
+            level = xp.clip((means[..., a] - means[..., b]) / length, -1e6, 1e6)
+            apart[a, b] = line, length, level
+
+    def bump(pair: tuple[int, int]) -> Any:
+        _, length, level = apart[pair]
+        return length * xp.exp(-(level**2) / 2) / np.sqrt(2 * np.pi)
+
+    if num_arms == 2:
+        gap = means[..., 0] - means[..., 1]
+        return means[..., 1] + gap * ndtr(apart[0, 1][2]) + bump((0, 1))
+    # Arm a against the next two, for every a: arrays [..., 3] of h and k, and h given k = 0.
+    wedges = [_wedge(xp, apart[a, (a + 1) % 3], apart[a, (a + 2) % 3]) for a in range(3)]
+    h, k, h_given, k_given = (xp.stack(part, axis=-1) for part in zip(*wedges, strict=True))
+    probability = (ndtr(h) + ndtr(k)) / 2 - xp.where((h < 0) != (k < 0), 0.5, 0.0)
+    probability = probability - _owens_t(xp, ndtr, h, h_given) - _owens_t(xp, ndtr, k, k_given)
+    # h_given: how far arm a leads the third arm where it ties with its neighbour.
+    bumps = xp.stack([bump((a, (a + 1) % 3)) for a in range(3)], axis=-1)
+    best = xp.max(means, axis=-1)
+    gaps = means - best[..., None]
+    return best + xp.sum(gaps * probability + bumps * ndtr(h_given), axis=-1)
+
+
+def _wedge(xp: Any, first: Any, second: Any) -> Any:
+    """h, k, (k - r h) / q, (h - r k) / q: r is the correlation of the two, q = sqrt(1 - r^2).
+
+    Without cancellation where r is near 1 or -1 (arms that nearly agree).
+    """
+    (u, u_length, h), (v, v_length, k) = first, second
+    u, v = u / u_length[..., None], v / v_length[..., None]
+    r = xp.clip(xp.sum(u * v, axis=-1), -1, 1)
+    rest = v - r[..., None] * u
+    q = xp.clip(xp.sqrt(xp.sum(rest**2, axis=-1)), 1e-12, 1)
+    q = xp.where(v_length > _TINY, q, 1)  # a difference that does not vary goes with nothing
+    h = xp.where(xp.abs(h) < _TINY, _TINY, h)
+    k = xp.where(xp.abs(k) < _TINY, _TINY, k)
+    sign = xp.where(r < 0, -1.0, 1.0).astype(h.dtype)
+    slip = q / (1 + xp.abs(r))  # (1 - |r|) / q
+    h_given = (k - sign * h) / q + sign * slip * h
+    k_given = (h - sign * k) / q + sign * slip * k
+    return h, k, h_given, k_given
+
+
+def _owens_t(xp: Any, ndtr: Any, h: Any, t: Any) -> Any:
+    """Owen's T(h, t / h), h not 0, to about 1e-13: its integral where |t| <= |h|, by symmetry else.
+
+    T(h, a) = 1 / (2 pi) int_0^a exp(-h^2 (1 + x^2) / 2) / (1 + x^2) dx.
+    """
+    small, large = xp.minimum(xp.abs(h), xp.abs(t)), xp.maximum(xp.abs(h), xp.abs(t))
+    a = small / large
+    nodes = xp.asarray((_NODES + 1) / 2, dtype=h.dtype).reshape((1,) * h.ndim + (-1,))
+    bend = 1 + (a[..., None] * nodes) ** 2
+    heights = xp.exp(-(large[..., None] ** 2) * bend / 2) / bend
+    value = heights @ xp.asarray(_WEIGHTS / 2, dtype=h.dtype) * a / (2 * np.pi)
+    beyond, under = ndtr(-xp.abs(h)), ndtr(-xp.abs(t))
+    swapped = (beyond + under) / 2 - beyond * under - value
+    value = xp.where(xp.abs(t) <= xp.abs(h), value, swapped)
+    return xp.where((t < 0) != (h < 0), -value, value)
