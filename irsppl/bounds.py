@@ -328,10 +328,13 @@ def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, fl
     # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
     if not columns or len(raw) < 20 * len(columns):
         return _mean_error(raw)
-    design = np.stack([np.ones(len(raw)), *columns], axis=1)
-    fitted, *_ = np.linalg.lstsq(design, raw, rcond=None)
+    spreads = [column.std() for column in columns]
+    scaled = [c / spread for c, spread in zip(columns, spreads, strict=True) if spread > 0]
+    design = np.stack([np.ones(len(raw)), *scaled], axis=1)
+    # Controls that say the same but for rounding: a fit to the rounding would bias the mean.
+    fitted, _, rank, _ = np.linalg.lstsq(design, raw, rcond=1e-4)
     residual = raw - design @ fitted
-    spread = residual.std(ddof=design.shape[1]) / math.sqrt(len(raw))
+    spread = residual.std(ddof=int(rank)) / math.sqrt(len(raw))
     return float(fitted[0]), float(spread)
 
 

@@ -145,7 +145,8 @@ def run_chunks(
 
     workers = workers or os.cpu_count() or 1
     done: list[Any] = [None] * len(plan)
-    wide = jax.config.jax_enable_x64  # a caller's `with jax.enable_x64()` holds for its thread only
+    # A caller's `with jax.enable_x64()` holds for its own thread only.
+    wide = jax.config.read("jax_enable_x64")
 
     def in_thread(*chunk: int) -> Any:
         with jax.enable_x64(wide):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import irsppl
+from irsppl.bounds import steadied_mean
 from irsppl.penalties import PENALTIES
 
 from .conftest import FAMILIES, within
@@ -166,3 +167,14 @@ def test_ratio_is_nan_with_a_reason_when_the_bound_is_not_positive():
     assert math.isnan(certificate.ratio) and "not positive" in certificate.reason
     assert all(map(math.isnan, certificate.interval(0.9)))
     assert certificate.interval(0.9, of="gap")[0] < certificate.gap.value
+
+
+def test_controls_that_say_the_same_do_not_bias_the_mean():
+    """Two controls equal but for float32 rounding: a slope on the rounding would be anything."""
+    rng = np.random.default_rng(8)
+    control = rng.normal(size=20_000)
+    twin = 0.5 * control.astype(np.float32).astype(float) + 1e-7 * (1 + rng.normal(size=20_000))
+    raw = control + 0.1 * rng.normal(size=20_000)
+    mean, error = steadied_mean(raw, [control, twin, np.zeros(20_000)])
+    alone, alone_error = steadied_mean(raw, [control])
+    assert mean == pytest.approx(alone, abs=1e-6) and error == pytest.approx(alone_error, rel=1e-3)
