@@ -189,9 +189,9 @@ class Bandit(eqx.Module):
 
     def sample_periods(self, key: Array, running: bool) -> Int[Array, ""] | None:
         """How many periods are played from now on; at least one where play is `running`."""
-        weights = self.weights()
         if self.survivor is None:
             return None
+        weights = self.weights()
         level = jax.random.uniform(jax.random.fold_in(key, 2), (), weights.dtype)
         level = level * weights[0] if running else level
         return jnp.sum(weights > level).astype(jnp.int32)

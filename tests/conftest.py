@@ -46,6 +46,15 @@ def worked(paper):
     return bandit, irsppl.Outcome(**example["outcome"]), example
 
 
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """Fewer XLA passes, for files that compile hundreds of small programs and check their logic."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture
 def compilations():
     """Counts XLA compilations through JAX's own monitoring events."""

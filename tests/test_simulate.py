@@ -86,7 +86,7 @@ def test_no_policy_beats_the_optimum():
     bandit = arms(2, 30)
     optimum = irsppl.bound(bandit, "ideal").value
     benchmark = irsppl.bound(bandit, "ts").value
-    names = sorted(POLICIES)
+    names = sorted(set(POLICIES) - {"ts-ratio"})  # for budgets
     data = irsppl.simulate(bandit, names, key=4, num_replications=2000)
     for name in names:
         mean, error = regret(data, name)

@@ -178,13 +178,24 @@ class Belief(eqx.Module):
         if counts is None or np.all(counts == counts[0]):
             laws = self.law(None if counts is None else int(counts[0]))
             return None if laws is None else expected_max(laws)
-        of_all = {n: self.law(int(n)) for n in np.unique(counts)}
-        if any(laws is None for laws in of_all.values()):
-            return None
-        return expected_max([of_all[n][arm] for arm, n in enumerate(counts)])
+        chosen = []
+        for arm, n in enumerate(counts):
+            laws = self.law(int(n))
+            if laws is None:
+                return None
+            chosen.append(laws[arm])
+        return expected_max(chosen)
 
     def finite_support(self) -> tuple[np.ndarray, np.ndarray] | None:
         """(Dirichlet parameters [K, C], values [C]) where rewards take finitely many values."""
+        return None
+
+    def reward_tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """(weights, likelihood, values [K, C]) of points where rewards take finitely many values.
+
+        Host float64. Independent arms: weights [K, N], likelihood [K, N, C]; points that the arms
+        share: [N], [N, K, C]. Planning over counts (`ideal`, `opt`) starts from them.
+        """
         return None
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray] | None:

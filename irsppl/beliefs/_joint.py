@@ -10,15 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import is_concrete
+from irsppl._checks import host64, is_concrete
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._points import (
     PointPath,
+    RewardTables,
     check_support,
     log_likelihoods,
     normalise,
     refuse_impossible,
     sample_rewards,
+    value_likelihoods,
 )
 from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
@@ -138,8 +140,8 @@ class JointPoints(Belief):
 
     def means_at(self, rewards: Array, counts: Array) -> Array:
         log_lik = self._cumulative(rewards)
-        known = sum(log_lik[arm][counts[:, arm]] for arm in range(self.num_arms))
-        return self._posterior(known) @ self.mu
+        known = jax.vmap(lambda row, at: row[at])(log_lik, counts.T)  # [K, M, N]
+        return self._posterior(known.sum(axis=0)) @ self.mu
 
     def separable_means(self, rewards: Array, own: Array, others: Array) -> Array:
         log_lik = self._cumulative(rewards)
@@ -186,6 +188,21 @@ class JointPoints(Belief):
 
     def effective_sample_size(self) -> Float[Array, ""]:
         return 1 / jnp.sum(self.weights**2)
+
+    def reward_tables(self) -> RewardTables | None:
+        if self.model.reward_values is None:
+            return None
+        values = np.asarray(self.model.reward_values, np.float64)
+        rows = [
+            value_likelihoods(self.model, self.params, values, arm) for arm in range(self.num_arms)
+        ]
+        likelihood = np.stack(rows, axis=1)
+        if len(values) == 1:  # the recursion wants two: add one that never comes
+            values = np.append(values, values[-1] + 1)
+            likelihood = np.pad(likelihood, ((0, 0), (0, 0), (0, 1)))
+        weights = np.exp(host64(self.log_weights))
+        every = np.broadcast_to(values, (self.num_arms, len(values)))
+        return RewardTables(weights / weights.sum(), likelihood, every)
 
     def footprint(self, horizon: int) -> int:
         return 3 * self.num_arms * (horizon + 1) * self.num_points
