@@ -202,7 +202,8 @@ def test_conjugate_models_agree_through_quadrature_and_particles():
         arms = np.zeros(len(part), int)
         exact, nodes, cloud = (b.update(arms, part) for b in (exact, nodes, cloud))
         np.testing.assert_allclose(nodes.predictive_mean(), exact.predictive_mean(), rtol=1e-4)
-    np.testing.assert_allclose(cloud.predictive_mean(), exact.predictive_mean(), rtol=2e-3)
+    # Over twelve keys the error was 3e-4 (root mean square): a false alarm is out of the question.
+    np.testing.assert_allclose(cloud.predictive_mean(), exact.predictive_mean(), rtol=0, atol=2e-3)
     assert int(cloud.rejuvenations[0]) > 0 and float(cloud.effective_sample_size()[0]) > 512
     assert float(cloud.mean_error()[0]) < 2e-3
     assert cloud.is_approximate and "rejuvenations" in repr(cloud)

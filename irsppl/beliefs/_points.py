@@ -7,7 +7,7 @@ multiplies each weight by its likelihood there, and every question is a weighted
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -159,11 +159,11 @@ class Points(Belief):
     def check_reward(self, arm: Any, reward: Any) -> None:
         if not is_concrete(arm, reward):
             return
-        owner = {
-            a: model for model, group in zip(self.models, self.groups, strict=True) for a in group
-        }
-        for a, r in np.broadcast(np.asarray(arm), np.asarray(reward)):
-            check_support(owner[int(a)], r)
+        arms, rewards = np.broadcast_arrays(np.asarray(arm), np.asarray(reward))
+        for model, group in zip(self.models, self.groups, strict=True):
+            own = rewards[np.isin(arms, group)]
+            if own.size:
+                check_support(model, own if own.size > 1 else own.item())
 
     def _update(self, arm: Array, reward: Array) -> Self:
         reward = jnp.asarray(reward, self.mu.dtype)
@@ -329,9 +329,63 @@ class Points(Belief):
                 return None
             for place, arm in enumerate(group):
                 own = jax.tree.map(lambda leaf, i=place: leaf[i], params)
-                logs = host64(_value_table(model, own, jnp.asarray(values, self.mu.dtype)))
+                with np.errstate(divide="ignore"):
+                    logs = np.log(value_likelihoods(model, own, np.asarray(values, np.float64)))
                 laws[arm] = _count_law(counts, logs, np.log(weights[arm]), mu[arm])
         return laws
+
+    def reward_tables(self) -> RewardTables | None:
+        """What planning over counts needs, or None where rewards may take infinitely many values.
+
+        Exact for these points: of a particle cloud it would say nothing of the prior behind it.
+        """
+        sizes = [len(v) for model in self.models if (v := model.reward_values) is not None]
+        if len(sizes) < len(self.models):
+            return None
+        most = max(2, *sizes)
+        likelihood = np.zeros((self.num_arms, self.num_points, most))
+        values = np.empty((self.num_arms, most))
+        for model, group, params in zip(self.models, self.groups, self.params, strict=True):
+            own = np.asarray(model.reward_values, np.float64)
+            # Arms with fewer rewards get impossible ones above their own.
+            values[list(group)] = np.append(own, own[-1] + 1 + np.arange(most - len(own)))
+            for place, arm in enumerate(group):
+                at = jax.tree.map(lambda leaf, i=place: leaf[i], params)
+                likelihood[arm, :, : len(own)] = value_likelihoods(model, at, own)
+        weights = np.exp(host64(self.log_weights))
+        return RewardTables(weights / weights.sum(axis=1, keepdims=True), likelihood, values)
+
+
+class RewardTables(NamedTuple):
+    """Points and the finitely many rewards there, on the host in float64."""
+
+    weights: np.ndarray  # [K, N], or [N] where the arms share the points
+    likelihood: np.ndarray  # [K, N, C] or [N, K, C], rows sum to one
+    values: np.ndarray  # [K, C], rising
+
+
+def value_likelihoods(
+    model: ArmModel, params: Params, values: np.ndarray, arm: Any = None
+) -> np.ndarray:
+    """`[N, C]`: probability of each of all possible rewards at each point, in float64.
+
+    Recursions over counts multiply these numbers up: rounded to float32 they would cost digits.
+    """
+    host = {name: np.asarray(leaf) for name, leaf in params.items()}
+    with jax.enable_x64(True):
+        at = {
+            name: jnp.asarray(leaf, jnp.float64 if leaf.dtype.kind == "f" else leaf.dtype)
+            for name, leaf in host.items()
+        }
+        arm = None if arm is None else jnp.asarray(arm)
+        table = np.exp(np.asarray(_value_table(model, at, jnp.asarray(values), arm)))
+    total = table.sum(axis=1, keepdims=True)
+    if not np.allclose(total, 1, rtol=0, atol=1e-3):
+        raise ValueError(
+            f"the rewards {values.tolist()} read from {model.name} have probabilities that sum to "
+            f"{total.min():.6g} at some point of its latents: they are not all the rewards it has"
+        )
+    return table / total
 
 
 def best_of(points: Float[Array, "K M"], weights: Float[Array, "K M"]) -> Float[Array, ""]:
@@ -353,15 +407,13 @@ def _means_at(model: ArmModel, params: Params) -> Array:
     return jax.vmap(jax.vmap(lambda p: model.mean(p)))(params)
 
 
-@eqx.filter_jit
-def _value_table(model: ArmModel, params: Params, values: Array) -> Array:
+def _table(model: ArmModel, params: Params, values: Array, arm: Any = None) -> Array:
     """[N, C]: log-likelihood of each possible reward at each point."""
-    return _table(model, params, values)
-
-
-def _table(model: ArmModel, params: Params, values: Array) -> Array:
-    at = jax.vmap(lambda p, r: model.log_likelihood(p, r), in_axes=(None, 0))
+    at = jax.vmap(lambda p, r: model.log_likelihood(p, r, arm), in_axes=(None, 0))
     return jax.vmap(at, in_axes=(0, None))(params, values)
+
+
+_value_table = eqx.filter_jit(_table)
 
 
 def _take_rows(leaf: Array, order: Array) -> Array:

@@ -3,7 +3,8 @@
 A bound is valid for the user's prior at every number of particles because each sampled future
 brings a fresh randomised set with its own parameter among it: posterior means within that set are
 true conditional expectations. In play, a cloud whose weights have degenerated is resampled and
-moved by MCMC on the posterior given all data so far.
+moved by MCMC on the posterior given all data so far; a reward that would collapse the weights is
+brought in by steps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from irsppl._checks import is_concrete
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._joint import JointPoints, joint_means
 from irsppl.beliefs._points import Points
-from irsppl.beliefs._rejuvenation import can_move, rejuvenate
+from irsppl.beliefs._rejuvenation import bring_in, can_move, kronecker
 from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
 
@@ -44,14 +45,8 @@ def draw_set(model: ArmModel, key: Array, count: int) -> Params:
         jitter = jax.random.uniform(key, (count, 1))
         uniforms = (jnp.arange(count)[:, None] + jitter) / count
     else:
-        # Steps are powers of the inverse of the root of x^(d+1) = x + 1 (the plastic number's kin).
-        root = 1.5
-        for _ in range(60):
-            root = (1 + root) ** (1 / (dim + 1))
-        steps = np.array([math.pow(root, -(i + 1)) for i in range(dim)])
-        lattice = np.outer(np.arange(count), steps) % 1.0
         shift = jax.random.uniform(key, (1, dim))
-        uniforms = (jnp.asarray(lattice, shift.dtype) + shift) % 1
+        uniforms = (jnp.asarray(kronecker(count, dim), shift.dtype) + shift) % 1
     tiny = float(jnp.finfo(uniforms.dtype).eps)
     points = jax.vmap(model.prior_from_uniforms)(jnp.clip(uniforms, tiny, 1 - tiny))
     assert points is not None  # has_icdf
@@ -64,7 +59,8 @@ class Particles(Points):
     rewards: Float[Array, "K B"]  # what has been seen, padded with a possible reward
     seen: Int[Array, " K"]
     key: Array
-    rejuvenations: Int[Array, " K"]
+    rejuvenations: Int[Array, " K"]  # moves so far
+    tempered: Int[Array, " K"]  # rewards so far that took several moves
     acceptance: Float[Array, " K"]  # of the last rejuvenation, NaN before the first
     at_prior: bool = eqx.field(static=True)
     moving: bool = eqx.field(static=True)
@@ -90,6 +86,7 @@ class Particles(Points):
         self.rewards = jnp.tile(jnp.asarray(inside, self.mu.dtype)[:, None], (1, _BUFFER))
         self.seen = jnp.zeros(self.num_arms, jnp.int32)
         self.rejuvenations = jnp.zeros(self.num_arms, jnp.int32)
+        self.tempered = jnp.zeros(self.num_arms, jnp.int32)
         self.acceptance = jnp.full(self.num_arms, jnp.nan, self.mu.dtype)
         self.at_prior, self.moving = True, True
 
@@ -146,40 +143,41 @@ class Particles(Points):
             if can_move(model):
                 here = jnp.any(jnp.asarray(group) == arm)
                 updated = jax.lax.cond(
-                    poor & here, lambda b, g=g: b._moved(g, arm), lambda b: b, updated
+                    poor & here,
+                    lambda b, g=g: b._moved(g, arm, self.log_weights[arm]),
+                    lambda b: b,
+                    updated,
                 )
         return updated
 
-    def _moved(self, group: int, arm: Array) -> Self:
+    def _moved(self, group: int, arm: Array, before: Float[Array, " N"]) -> Self:
+        """Resampled and moved; `before`: the arm's log-weights without the newest reward."""
         model = self.models[group]
         place = jnp.argmax(jnp.asarray(self.groups[group]) == arm)
         own = jax.tree.map(lambda leaf: leaf[place], self.params[group])
-        rewards, count = self.rewards[arm], self.seen[arm]
         next_key, move_key = jax.random.split(self.key)
-
-        def log_likelihood(params: Params) -> Array:
-            return data_log_likelihood(model, params, rewards, count)
-
-        points, accepted = rejuvenate(model, own, self.log_weights[arm], log_likelihood, move_key)
-        mu = jax.vmap(lambda p: model.mean(p))(points)
+        rewards, seen = self.rewards[arm], self.seen[arm]
+        moved = bring_in(
+            model, own, before, rewards, jnp.zeros_like(rewards, jnp.int32), seen, move_key
+        )
+        mu = jax.vmap(lambda p: model.mean(p))(moved.params)
         order = jnp.argsort(mu)
         params = list(self.params)
         params[group] = jax.tree.map(
-            lambda leaf, new: leaf.at[place].set(new[order].astype(leaf.dtype)),
-            self.params[group],
-            points,
+            lambda leaf, new: leaf.at[place].set(new[order]), self.params[group], moved.params
         )
         even = jnp.full(self.num_points, -math.log(self.num_points), self.mu.dtype)
         return eqx.tree_at(
-            lambda b: (b.params, b.mu, b.log_weights, b.key, b.rejuvenations, b.acceptance),
+            _moved_fields,
             self,
             (
                 tuple(params),
                 self.mu.at[arm].set(mu[order].astype(self.mu.dtype)),
                 self.log_weights.at[arm].set(even),
                 next_key,
-                self.rejuvenations.at[arm].add(1),
-                self.acceptance.at[arm].set(accepted.astype(self.acceptance.dtype)),
+                self.rejuvenations.at[arm].add(moved.moves),
+                self.tempered.at[arm].add((moved.moves > 1).astype(jnp.int32)),
+                self.acceptance.at[arm].set(moved.acceptance.astype(self.acceptance.dtype)),
             ),
         )
 
@@ -215,6 +213,7 @@ class JointParticles(JointPoints):
     seen: Int[Array, ""]
     key: Array
     rejuvenations: Int[Array, ""]
+    tempered: Int[Array, ""]
     acceptance: Float[Array, ""]
     at_prior: bool = eqx.field(static=True)
     moving: bool = eqx.field(static=True)
@@ -227,6 +226,7 @@ class JointParticles(JointPoints):
         self.arms = jnp.zeros(_BUFFER, jnp.int32)
         self.seen = jnp.asarray(0, jnp.int32)
         self.rejuvenations = jnp.asarray(0, jnp.int32)
+        self.tempered = jnp.asarray(0, jnp.int32)
         self.acceptance = jnp.asarray(jnp.nan, self.mu.dtype)
         self.at_prior, self.moving = True, True
 
@@ -274,32 +274,27 @@ class JointParticles(JointPoints):
         if not can_move(self.model):
             return updated
         poor = updated.effective_sample_size() < _LEAST_ESS * self.num_points
-        return jax.lax.cond(poor, lambda b: b._moved(), lambda b: b, updated)
+        return jax.lax.cond(poor, lambda b: b._moved(self.log_weights), lambda b: b, updated)
 
-    def _moved(self) -> Self:
+    def _moved(self, before: Float[Array, " N"]) -> Self:
+        """Resampled and moved; `before`: the log-weights without the newest reward."""
         next_key, move_key = jax.random.split(self.key)
-
-        def log_likelihood(params: Params) -> Array:
-            known = jnp.arange(self.rewards.shape[0]) < self.seen
-            each = jax.vmap(lambda r, a: self.model.log_likelihood(params, r, a))
-            return jnp.sum(jnp.where(known, each(self.rewards, self.arms), 0))
-
-        points, accepted = rejuvenate(
-            self.model, self.params, self.log_weights, log_likelihood, move_key
+        moved = bring_in(
+            self.model, self.params, before, self.rewards, self.arms, self.seen, move_key
         )
-        mu = joint_means(self.model, points)
-        params = jax.tree.map(lambda old, new: new.astype(old.dtype), self.params, points)
+        mu = joint_means(self.model, moved.params)
         even = jnp.full(self.num_points, -math.log(self.num_points), self.mu.dtype)
         return eqx.tree_at(
-            lambda b: (b.params, b.mu, b.log_weights, b.key, b.rejuvenations, b.acceptance),
+            _moved_fields,
             self,
             (
-                params,
+                moved.params,
                 mu.astype(self.mu.dtype),
                 even,
                 next_key,
-                self.rejuvenations + 1,
-                accepted.astype(self.acceptance.dtype),
+                self.rejuvenations + moved.moves,
+                self.tempered + (moved.moves > 1),
+                moved.acceptance.astype(self.acceptance.dtype),
             ),
         )
 
@@ -316,20 +311,8 @@ class JointParticles(JointPoints):
         return self.mean_sd() / jnp.sqrt(self.effective_sample_size())
 
 
-def data_log_likelihood(
-    model: ArmModel, params: Params, rewards: Float[Array, " B"], count: Array
-) -> Float[Array, ""]:
-    """Log-likelihood of the first `count` rewards of the buffer at one point."""
-    known = jnp.arange(rewards.shape[0]) < count
-    values = model.reward_values
-    if values is not None and len(values) < rewards.shape[0]:
-        points = jnp.asarray(values, rewards.dtype)
-        each = jax.vmap(lambda r: model.log_likelihood(params, r))(points)
-        same = jnp.argmin(jnp.abs(rewards[:, None] - points[None, :]), axis=1)
-        counts = jnp.zeros(len(values), rewards.dtype).at[same].add(known.astype(rewards.dtype))
-        return jnp.sum(jnp.where(counts > 0, counts * each, 0))
-    each = jax.vmap(lambda r: model.log_likelihood(params, r))(rewards)
-    return jnp.sum(jnp.where(known, each, 0))
+def _moved_fields(b: Any) -> tuple[Any, ...]:
+    return b.params, b.mu, b.log_weights, b.key, b.rejuvenations, b.tempered, b.acceptance
 
 
 def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -> Params:

@@ -9,14 +9,17 @@ The Bellman equation (paper, section "Bayesian Optimal Policy"), with survivor w
 is solved layer by layer, ``t`` being the total count.  ``w_t = P(T >= t)`` handles an unknown
 horizon; it is one throughout when the horizon is known.
 
-Three solvers share one result type:
+Four solvers share one result type:
 
 - :func:`solve_two_bernoulli` for two Beta-Bernoulli arms, whose policy is a table of thresholds
   (0.2 s and 1.35 MB at T = 200);
 - :func:`solve_independent` for independent Dirichlet-categorical arms, any K and C;
+- :func:`solve_points` for independent arms whose parameters take finitely many values each;
 - :func:`solve_joint` for correlated arms whose parameter takes finitely many values.
 
-:func:`solve` and :func:`solve_bernoulli` pick the faster of the first two.
+:func:`solve` and :func:`solve_bernoulli` pick the faster of the first two.  The second and third
+share one recursion: all it asks of an arm is a predictive table, the chances of its next reward by
+its own counts.
 
 **Categories of a Bernoulli arm.**  Category 0 is failure and category 1 success, so a reward is its
 own category, and the Dirichlet parameters of Beta(alpha, beta) are ``[beta, alpha]``.
@@ -43,6 +46,7 @@ __all__ = [
     "solve_bernoulli",
     "solve_independent",
     "solve_joint",
+    "solve_points",
     "solve_two_bernoulli",
 ]
 
@@ -56,6 +60,8 @@ MAX_BYTES: Final = 1_000_000_000
 """Default limit on working memory and policy table together."""
 
 _TIE: Final = 1e-12
+# Numbers that a block of predictive rows takes while it is worked on.
+_BLOCK: Final = 4_000_000
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -502,23 +508,49 @@ def _keep_best(
 
 
 @njit(cache=True, nogil=True)
+def _fill_counts(horizon: int, num_categories: int, out: _Ints) -> None:
+    r = np.empty(num_categories, np.int64)
+    row = 0
+    for n in range(horizon):
+        r[:] = 0
+        r[0] = n
+        more = True
+        while more:
+            for c in range(num_categories - 1):
+                out[row, c] = r[c] - r[c + 1]
+            out[row, num_categories - 1] = r[num_categories - 1]
+            row += 1
+            more = _advance(r, num_categories - 1)
+
+
+def _own_counts(horizon: int, num_categories: int) -> NDArray[np.int64]:
+    """``[S, C]`` every count vector of one arm with a total below the horizon, in rank order."""
+    out = np.empty((num_states(horizon, 1, num_categories), num_categories), np.int64)
+    _fill_counts(horizon, num_categories, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
 def _independent(
-    alpha: _Floats,
+    chances: _Floats,
     values: _Floats,
     weights: _Floats,
     bands: _Floats,
     ranks: _Ints,
+    own: _Ints,
     table: NDArray[np.int8],
     q: _Floats,
 ) -> float:
     """Backward recursion over count vectors, row by row.
 
-    A row fixes all suffix sums but the last, so along it only the last two categories of the last
-    arm change: the other arms' probabilities are constants, and every successor lies in a row of
+    ``chances [K, C, S]`` holds the probability that arm ``a`` next shows category ``c``, by the
+    rank of its own counts; ``own`` is the rank table of one arm.  A row fixes all suffix sums but
+    the last, so along it only the last two categories of the last arm change: the other arms'
+    chances are constants, the last arm's lie side by side, and every successor lies in a row of
     its own at a fixed distance.  Ranks ascend, see :func:`_rank_table`, so V_t replaces V_{t+1}
     in one array.  Fills ``table`` and ``q [K]``; returns V*.
     """
-    num_arms, num_categories = alpha.shape
+    num_arms, num_categories, _ = chances.shape
     cells = num_arms * num_categories
     horizon = weights.size
     top = cells - 2
@@ -543,31 +575,36 @@ def _independent(
             length = r[top] + 1
             for a in range(num_arms):
                 first = a * num_categories
-                total = 0.0
-                pulls = r[first] - (r[first + num_categories] if a < last else 0)
-                for c in range(num_categories):
-                    total += alpha[a, c]
-                scale = 1.0 / (total + pulls)
-                fixed = num_categories if a < last else num_categories - 2
+                # Suffix sums of the arm alone; the last one of the last arm is the place in a row.
+                after = r[first + num_categories] if a < last else 0
+                index = own[0, r[first] - after]
+                for c in range(1, num_categories if a < last else num_categories - 1):
+                    index += own[c, r[first + c] - after]
                 for v in range(length):
                     current[v] = 0.0
-                for c in range(fixed):
-                    p = (alpha[a, c] + r[first + c] - r[first + c + 1]) * scale
-                    gain = w * values[a, c]
-                    here = value[base + step[first + c] : base + step[first + c] + length]
-                    for v in range(length):
-                        current[v] += p * (gain + here[v])
-                if a == last:
+                if a < last:
+                    for c in range(num_categories):
+                        gain = w * values[a, c]
+                        here = value[base + step[first + c] : base + step[first + c] + length]
+                        p = chances[a, c, index]
+                        for v in range(length):
+                            current[v] += p * (gain + here[v])
+                else:
+                    for c in range(num_categories - 2):
+                        gain = w * values[a, c]
+                        here = value[base + step[first + c] : base + step[first + c] + length]
+                        along = chances[a, c, index : index + length]
+                        for v in range(length):
+                            current[v] += along[v] * (gain + here[v])
+                    # The last two categories in one pass, which keeps Bernoulli arms quick.
                     left = value[base + step[top] : base + step[top] + length]
                     right = value[base + step[top] + 1 : base + step[top] + 1 + length]
                     gain0 = w * values[a, num_categories - 2]
                     gain1 = w * values[a, num_categories - 1]
-                    alpha0 = alpha[a, num_categories - 2] + r[top]
-                    alpha1 = alpha[a, num_categories - 1]
+                    p0 = chances[a, num_categories - 2, index : index + length]
+                    p1 = chances[a, num_categories - 1, index : index + length]
                     for v in range(length):
-                        p0 = (alpha0 - v) * scale
-                        p1 = (alpha1 + v) * scale
-                        current[v] += p0 * (gain0 + left[v]) + p1 * (gain1 + right[v])
+                        current[v] += p0[v] * (gain0 + left[v]) + p1[v] * (gain1 + right[v])
                 if t == 0:
                     q[a] = current[0]
                 if a == 0:
@@ -612,7 +649,10 @@ def _check_dense(
         f"{what}, {num_arms} arms, {num_categories} categories, horizon {horizon}",
         states,
         states * work_per_state,
-        states + 8 * math.comb(horizon + cells - 1, cells - 1),
+        # The policy, the values, and one arm's predictive table per arm.
+        states
+        + 8 * math.comb(horizon + cells - 1, cells - 1)
+        + 8 * cells * num_states(horizon, 1, num_categories),
         MAX_STATES if max_states is None else max_states,
         max_bytes,
     )
@@ -627,6 +667,13 @@ def _check_values(values: ArrayLike, num_arms: int, num_categories: int) -> NDAr
             f"{num_categories}], got {values!r}"
         )
     return np.ascontiguousarray(np.broadcast_to(v, (num_arms, num_categories)))
+
+
+def _check_likelihood(likelihood: NDArray[np.float64]) -> None:
+    if (likelihood < 0.0).any() or not np.allclose(
+        likelihood.sum(axis=2), 1.0, rtol=0.0, atol=1e-9
+    ):
+        raise ValueError("likelihood must be non-negative and sum to one over categories")
 
 
 def solve_independent(
@@ -672,11 +719,113 @@ def solve_independent(
     states = _check_dense(
         "independent arms", horizon, num_arms, num_categories, 1, max_states, max_bytes
     )
+    counts = prior[:, None, :] + _own_counts(horizon, num_categories)[None]
+    chances = counts / counts.sum(axis=2, keepdims=True)
+    return _solve_tables(chances, payoff, w, states)
+
+
+def _solve_tables(
+    chances: NDArray[np.float64],
+    payoff: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    states: int,
+) -> BellmanSolution:
+    """Solve from predictive tables ``[K, S, C]``, checked arguments only."""
+    num_arms, _, num_categories = chances.shape
+    horizon = weights.size
     ranks = _rank_table(horizon, num_arms * num_categories)
     table = np.empty(states, np.int8)
     q = np.empty(num_arms)
-    value = _independent(prior, payoff, w, _tie_band(w, np.abs(payoff).max()), ranks, table, q)
+    value = _independent(
+        np.ascontiguousarray(np.moveaxis(chances, 2, 1)),
+        payoff,
+        weights,
+        _tie_band(weights, np.abs(payoff).max()),
+        ranks,
+        _rank_table(horizon, num_categories),
+        table,
+        q,
+    )
     return _dense_solution(value, q, horizon, num_categories, table, ranks)
+
+
+def solve_points(
+    prior: ArrayLike,
+    likelihood: ArrayLike,
+    values: ArrayLike,
+    horizon: int,
+    weights: ArrayLike | None = None,
+    *,
+    max_states: float | None = None,
+    max_bytes: float = MAX_BYTES,
+) -> BellmanSolution:
+    """Optimal value and policy of independent arms whose parameters take N values each.
+
+    An arm's points enter only its predictive table, so that the recursion costs what
+    :func:`solve_independent` costs, however many points there are.
+
+    Parameters
+    ----------
+    prior
+        ``[K, N]`` probabilities of each arm's points; normalised here.
+    likelihood
+        ``[K, N, C]``: the probability that arm ``a`` shows category ``c`` at its point ``j``.
+        A category that is impossible everywhere pads arms of fewer categories.
+    values
+        ``[C]`` or ``[K, C]`` rewards of the categories.
+    horizon, weights, max_states, max_bytes
+        As in :func:`solve_two_bernoulli`.
+    """
+    horizon = _check_horizon(horizon)
+    w = _check_weights(weights, horizon)
+    lik = np.asarray(likelihood, dtype=np.float64)
+    mass = np.asarray(prior, dtype=np.float64)
+    if lik.ndim != 3 or lik.shape[2] < 2:
+        raise ValueError(f"likelihood must be [K, N, C] with C >= 2, got shape {lik.shape}")
+    _check_likelihood(lik)
+    total = mass.sum(axis=-1, keepdims=True)
+    if (
+        mass.shape != lik.shape[:2]
+        or not (mass >= 0.0).all()
+        or not np.all((total > 0) & (total < np.inf))
+    ):
+        raise ValueError(f"prior must be {list(lik.shape[:2])} probabilities, got {prior!r}")
+    num_arms, _, num_categories = lik.shape
+    payoff = _check_values(values, num_arms, num_categories)
+    states = _check_dense(
+        "independent arms", horizon, num_arms, num_categories, 1, max_states, max_bytes
+    )
+    counts = _own_counts(horizon, num_categories)
+    chances = np.stack([_predictive(m, p, counts) for m, p in zip(mass / total, lik, strict=True)])
+    return _solve_tables(chances, payoff, w, states)
+
+
+def _predictive(
+    prior: NDArray[np.float64], likelihood: NDArray[np.float64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """``[S, C]`` chances of the next category after ``counts [S, C]``, for one arm's points.
+
+    Zero throughout where the counts themselves are impossible.
+    """
+    keep = prior > 0.0
+    prior, likelihood = prior[keep], likelihood[keep]
+    with np.errstate(divide="ignore"):
+        logs = np.log(likelihood)
+    out = np.empty(counts.shape)
+    block = max(1, _BLOCK // len(prior))
+    for start in range(0, len(counts), block):
+        x = counts[start : start + block]
+        # A category without counts is left out: it says nothing, however unlikely it was.
+        log_post = np.tile(np.log(prior), (len(x), 1))
+        for c in range(x.shape[1]):
+            seen = x[:, c] > 0
+            log_post[seen] += x[seen, c, None] * logs[None, :, c]
+        largest = log_post.max(axis=1, keepdims=True)
+        post = np.exp(log_post - np.where(largest > -np.inf, largest, 0.0))
+        out[start : start + block] = (
+            post @ likelihood / np.maximum(post.sum(axis=1), 1e-300)[:, None]
+        )
+    return out
 
 
 def solve(
@@ -863,8 +1012,7 @@ def solve_joint(
     mass = np.asarray(prior, dtype=np.float64)
     if lik.ndim != 3 or lik.shape[2] < 2:
         raise ValueError(f"likelihood must be [J, K, C] with C >= 2, got shape {lik.shape}")
-    if (lik < 0.0).any() or not np.allclose(lik.sum(axis=2), 1.0, rtol=0.0, atol=1e-9):
-        raise ValueError("likelihood must be non-negative and sum to one over categories")
+    _check_likelihood(lik)
     if mass.shape != lik.shape[:1] or not (mass >= 0.0).all() or not 0.0 < mass.sum() < np.inf:
         raise ValueError(f"prior must be {lik.shape[0]} probabilities, got {prior!r}")
     keep = mass > 0.0
