@@ -418,10 +418,28 @@ class Certificate:
         return f"Certificate({self})"
 
 
+def default_penalties(bandit: Bandit) -> list[str]:
+    """Cheap penalties of which one is tight: which, depends on the arms and the constraints."""
+    apart = bandit.belief.is_independent
+    allocation = "irs.v-zero" if apart and bandit.delay is None else "irs.v-zero-separable"
+    names = ["irs.ff", allocation]
+    if not apart or bandit.purse is not None:  # elsewhere it is never the tightest
+        names.append("irs.fh")
+
+    def gives_bound(name: str) -> bool:
+        try:
+            find_penalty(name).verify(bandit, as_bound=True)
+        except ValueError:
+            return False
+        return True
+
+    return [name for name in names if gives_bound(name)]
+
+
 def certify(
     bandit: Bandit,
     policy: Any,
-    penalty: Any = ("irs.ff", "irs.v-zero"),
+    penalty: Any = None,
     key: Any = 0,
     num_replications: int = 20_000,
     num_samples: int = 20_000,
@@ -430,9 +448,11 @@ def certify(
 ) -> Certificate:
     """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
 
-    With several penalties the tightest serves, picked on a pilot sample.
+    With several penalties the tightest serves, picked on a pilot sample; by default those that are
+    cheap and tight for such a bandit (`default_penalties`).
     """
     key = as_key(key)
+    penalty = default_penalties(bandit) if penalty is None else penalty
     named = name_policies(policy)
     if len(named) != 1:
         raise ValueError(f"policy must be one policy, got {list(named)}")

@@ -156,7 +156,8 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from irsppl.studies.report import text_table
 
     bandit = _bandit(args)
-    penalties = args.penalty or ["irs.v-zero"]
+    late = bandit.delay is not None
+    penalties = args.penalty or ["irs.v-zero-separable" if late else "irs.v-zero"]
     bounds = bound(bandit, penalties, args.seed, args.samples)
     assert isinstance(bounds, dict)
     told = _instance(args, bandit) | {

@@ -1,5 +1,6 @@
 """Strict session: a silent broadcast between ranks raises; keys may not be used twice."""
 
+import gc
 import json
 import pathlib
 
@@ -44,6 +45,21 @@ def worked(paper):
     alpha, beta = zip(*example["priors"], strict=True)
     bandit = irsppl.Bandit(irsppl.BetaBernoulli(alpha, beta), horizon=example["T"])
     return bandit, irsppl.Outcome(**example["outcome"]), example
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Let go of compiled programs before they use up the memory maps that Linux grants a process.
+
+    Each takes a few of 65,530; a session that compiles thousands would crash in the compiler.
+    """
+    item.config.tests_run = getattr(item.config, "tests_run", 0) + 1
+    maps = pathlib.Path("/proc/self/maps")
+    if item.config.tests_run % 20 == 0 and maps.exists():
+        with maps.open() as lines:
+            used = sum(1 for _ in lines)
+        if used > 20_000:
+            jax.clear_caches()
+            gc.collect()
 
 
 @pytest.fixture(scope="module")

@@ -258,6 +258,34 @@ def test_play_ends_when_the_sampled_horizon_does():
     )
 
 
+def test_a_geometric_horizon_is_discounting():
+    """Going on with probability 1/2: V* is that of plain discounted value iteration, to 1e-6."""
+    keep, depth = 0.5, 32  # what is cut off is below 1e-9
+
+    @functools.cache
+    def value(wins_a, losses_a, wins_b, losses_b):
+        """Best discounted sum from here, given that this period is played."""
+        if wins_a + losses_a + wins_b + losses_b >= depth:
+            return 0.0
+        p, q = (1 + wins_a) / (2 + wins_a + losses_a), (1 + wins_b) / (2 + wins_b + losses_b)
+        one = p + keep * (
+            p * value(wins_a + 1, losses_a, wins_b, losses_b)
+            + (1 - p) * value(wins_a, losses_a + 1, wins_b, losses_b)
+        )
+        two = q + keep * (
+            q * value(wins_a, losses_a, wins_b + 1, losses_b)
+            + (1 - q) * value(wins_a, losses_a, wins_b, losses_b + 1)
+        )
+        return max(one, two)
+
+    bandit = irsppl.Bandit(ARMS, dist.Geometric(1 - keep))
+    assert irsppl.bound(bandit, "ideal").value == pytest.approx(keep * value(0, 0, 0, 0), abs=1e-6)
+    # One win of arm 1 later, play is known to go on.
+    later = bandit.pull(1, 1.0)
+    assert irsppl.bound(later, "ideal").value == pytest.approx(value(0, 0, 1, 0), abs=1e-6)
+    assert irsppl.choose(later, "opt") == 1
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -391,12 +419,11 @@ def test_it_stops_where_every_pull_would_lose():
 
 
 def test_no_order_among_bounds_with_unequal_costs():
-    """Uniform arms at 1 and 1.5, budget 4: V* < irs.fh < ts < irs.ff (docs/budgets.md)."""
+    """Beta(1, 2) at 1, Beta(2, 1) at 1.5, budget 4: irs.ff exceeds irs.fh (docs/budgets.md)."""
     with jax.enable_x64(True):
-        bandit = irsppl.Bandit(
-            irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), costs=[1, 1.5], budget=4
-        )
-        problem = en.Problem(en.BetaBernoulli([1, 1], [1, 1]), costs=[1, 1.5], budget=4)
+        belief = irsppl.BetaBernoulli([1.0, 2.0], [2.0, 1.0])
+        bandit = irsppl.Bandit(belief, costs=[1, 1.5], budget=4)
+        problem = en.Problem(en.BetaBernoulli([1, 2], [2, 1]), costs=[1, 1.5], budget=4)
         outcomes, complete = some_outcomes(problem)
         assert complete
         batch = stacked(outcomes, bandit, np.zeros((len(outcomes), 2)))
@@ -405,7 +432,7 @@ def test_no_order_among_bounds_with_unequal_costs():
             got = find_penalty(name).values(bandit, batch)
             value[name] = float(np.dot([o.probability for o in outcomes], got))
         rounded = {name: round(v, 3) for name, v in value.items()}
-        assert rounded == {"V*": 1.748, "ts": 1.79, "irs.fh": 1.777, "irs.ff": 1.815}
+        assert rounded == {"V*": 1.722, "ts": 1.881, "irs.fh": 1.767, "irs.ff": 1.768}
         sampled = irsppl.bound(bandit, "ts", num_samples=20_000)
         assert abs(sampled.value - value["ts"]) < 4 * sampled.stderr  # false alarm 6e-5
 
@@ -421,6 +448,19 @@ def test_awkward_costs_keep_the_bound_valid():
     got = irsppl.solve_inner(fine, "ts", outcome).value.item()
     allowed = en.allocations(theirs) @ np.array([0.4, 0.9])
     assert got == pytest.approx(allowed.max(), rel=1e-6)
+
+
+@pytest.mark.parametrize("case", ["delay 1", "budget", "survivor"])
+@pytest.mark.parametrize("kind", ["independent", "joint"])
+def test_a_policy_can_be_certified_under_every_constraint(case, kind):
+    """The default penalties serve, and the bound is above V*, which is above the policy; 4 s.e."""
+    with jax.enable_x64(True):
+        bandit, problem = build(case, kind)
+        told = irsppl.certify(bandit, "greedy", num_replications=400, num_samples=400)
+    best = en.optimal_value(problem)
+    assert told.upper.value >= best - 4 * told.upper.stderr - 1e-9
+    assert told.lower.value <= best + 4 * told.lower.stderr + 1e-9
+    assert 0 < told.ratio < 1.5 and "greedy earns" in str(told)
 
 
 # ------------------------------------------------------------------ planning helps

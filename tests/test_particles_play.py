@@ -28,6 +28,8 @@ from irsppl.plots import plot_belief
 
 from .conftest import within
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 matplotlib.use("Agg")
 
 ZOO = pathlib.Path(__file__).parent.parent / "models"

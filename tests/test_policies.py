@@ -12,6 +12,8 @@ from irsppl.simulate import _BATCH, _decide_many
 from .conftest import FAMILIES, within
 from .oracles import paper as oracle
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 BERNOULLI_ONLY = (
     irsppl.NormalNormal,
     irsppl.GammaPoisson,

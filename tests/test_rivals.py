@@ -36,6 +36,8 @@ from irsppl.simulate import _BATCH, _decide_many
 from .conftest import FAMILIES, within
 from .oracles import ids as oracle
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 KERNEL_FAMILIES = ["beta-bernoulli", "normal-normal", "gamma-poisson", "gamma-exponential"]
 
 
