@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,6 +31,15 @@ def as_key(key: Any) -> jax.Array:
         if key.dtype == np.uint32 and key.shape == (2,):
             return jax.random.wrap_key_data(jnp.asarray(key))
     raise ValueError(f"key must be an int seed or a JAX key, got {key!r}")
+
+
+def side_key(key: jax.Array, name: str) -> jax.Array:
+    """A key beside those that `jax.random.split` makes of the same one.
+
+    `fold_in(key, i)` with a small i *is* the i-th key of a split, so that what should be
+    independent of parameters and rewards would share their stream.
+    """
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def as_floats(name: str, value: Any, ndim: int | None = 1) -> jax.Array:

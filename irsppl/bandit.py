@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import as_key, is_concrete
+from irsppl._checks import as_key, is_concrete, side_key
 from irsppl.beliefs import Belief
 from irsppl.budgets import Purse, read_budget
 from irsppl.delays import Delay, read_delay
@@ -185,14 +185,14 @@ class Bandit(eqx.Module):
         """Delays of the rewards of a future: pending pulls first, then pulls to come."""
         if self.delay is None:
             return None
-        return self.delay.sample(jax.random.fold_in(key, 1), self.waited())
+        return self.delay.sample(side_key(key, "delays"), self.waited())
 
     def sample_periods(self, key: Array, running: bool) -> Int[Array, ""] | None:
         """How many periods are played from now on; at least one where play is `running`."""
         if self.survivor is None:
             return None
         weights = self.weights()
-        level = jax.random.uniform(jax.random.fold_in(key, 2), (), weights.dtype)
+        level = jax.random.uniform(side_key(key, "periods"), (), weights.dtype)
         level = level * weights[0] if running else level
         return jnp.sum(weights > level).astype(jnp.int32)
 

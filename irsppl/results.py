@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
+from irsppl._checks import side_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
 from irsppl.outcomes import Outcome
@@ -76,7 +77,7 @@ def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
         "posterior": {"mean_reward": np.asarray(outcomes.means)[None]},
         "posterior_predictive": {"reward": np.asarray(outcomes.rewards)[None, :, :, 0]},
     }
-    prior = _prior_draws(belief, jax.random.split(jax.random.fold_in(key, 1), num_draws))
+    prior = _prior_draws(belief, jax.random.split(side_key(key, "prior"), num_draws))
     if prior is not None:
         means, rewards = prior
         groups["prior"] = {"mean_reward": means[None]}

@@ -16,6 +16,7 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
+from irsppl._checks import side_key
 from irsppl.budgets import read_budget
 from irsppl.penalties import FH, VEMax, VZero, find_penalty
 
@@ -240,6 +241,15 @@ def test_random_delays_deliver_in_any_order():
                 means = known_means(problem, en.history(problem, actions, outcome))
                 actions = (*actions, max(range(2), key=lambda a: (means[a], -a)))
             assert data["pulls"].values[0, s].tolist() == [actions.count(0), actions.count(1)]
+
+
+def test_delays_and_ends_have_streams_of_their_own():
+    """Not one of the keys that parameters and rewards are drawn from (see `side_key`)."""
+    key = jax.random.key(3)
+    own = [side_key(key, name) for name in ("delays", "periods", "pending", "prior")]
+    used = [*jax.random.split(key, 64), *own]
+    words = {tuple(np.asarray(jax.random.key_data(k)).tolist()) for k in used}
+    assert len(words) == len(used)
 
 
 def test_play_ends_when_the_sampled_horizon_does():

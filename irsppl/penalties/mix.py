@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_count
+from irsppl._checks import as_count, side_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs._conjugate import Conjugate
 from irsppl.inner.mixture import mix, mix_batch
@@ -76,7 +76,7 @@ class Mix(Penalty):
             return super().decide(key, bandit)
         # Only n0 rewards per arm and one later mean are drawn, so T may be as long as you like.
         n0 = self.early_pulls(bandit)
-        bandit = settled(jax.random.fold_in(key, 0), bandit)
+        bandit = settled(side_key(key, "pending"), bandit)
         belief = bandit.belief
         assert isinstance(belief, Conjugate)
         _, rewards, later = belief.sample_prefix(key, n0, bandit.remaining - 1)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_count
+from irsppl._checks import as_count, side_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Path
 from irsppl.inner.single_arm import benefit, largest_worth
@@ -56,7 +56,7 @@ class Index(Policy):
         def look(key: Array) -> Outcome:
             # No more rewards than are planned for, so pending ones cannot come first in the rows:
             # they arrive beforehand, and means along the future start from the belief they leave.
-            belief = settled(jax.random.fold_in(key, 0), bandit).belief
+            belief = settled(side_key(key, "pending"), bandit).belief
             outcome = belief._sample(key, size)
             periods = bandit.sample_periods(key, running=True)
             return Outcome(outcome.means, outcome.rewards, belief, periods=periods)
