@@ -19,7 +19,7 @@ from irsppl.outcomes import Outcome
 from irsppl.penalties import Mix
 from irsppl.policies import Index
 from irsppl.results import summary
-from irsppl.simulate import action_probabilities, choose, simulate
+from irsppl.simulate import action_probabilities, choose, decide, simulate
 
 __version__ = "0.1.0"
 
@@ -52,6 +52,7 @@ __all__ = [
     "bound",
     "certify",
     "choose",
+    "decide",
     "from_numpyro",
     "from_numpyro_joint",
     "simulate",

@@ -19,6 +19,12 @@ from irsppl.horizons import SurvivorTable, read_horizon
 from irsppl.outcomes import Outcome
 
 
+class Room(eqx.Module):
+    """For how many periods arrays are sized: at least those that remain. No horizon of anyone's."""
+
+    size: int = eqx.field(static=True)
+
+
 class Bandit(eqx.Module):
     """A finite-horizon Bayesian bandit, at some moment of its play.
 
@@ -30,6 +36,10 @@ class Bandit(eqx.Module):
 
     Immutable: `pull` returns the bandit one period on. Every array keeps the shape it had at the
     first period, and how far play has come is data, so that a loop of decisions compiles once.
+
+    What a policy may read means the same in `choose`, `simulate`, `certify` and everywhere else:
+    `belief`, `horizon` (that of the first period, however far play has come), `period`,
+    `remaining`, `counts`, `budget`, `pending`, `pending_counts`.
     """
 
     belief: Belief
@@ -41,7 +51,8 @@ class Bandit(eqx.Module):
     delay: Delay | None
     purse: Purse | None
     survivor: Float[Array, " T"] | None  # P(T >= 1), P(T >= 2), ... where the horizon has a law
-    horizon: int = eqx.field(static=True)  # periods at the start: the shapes' size
+    room: Room  # the size of arrays, which callers may cut; nothing for a policy to plan with
+    horizon: int = eqx.field(static=True)  # periods at the start, as they were stated
     labels: tuple[str, ...] | None = eqx.field(static=True)
     capped: bool = eqx.field(static=True)  # whether the horizon can end play before the money does
     law: SurvivorTable | None = eqx.field(static=True)  # `survivor` in full precision
@@ -79,6 +90,7 @@ class Bandit(eqx.Module):
         self.law = None if survivor is None else SurvivorTable(survivor)
         self.belief = belief.sized(periods)
         self.horizon = periods
+        self.room = Room(periods)
         self.delay = read_delay(delay, belief.num_arms, periods)
         self.labels = _check_labels(labels, belief.num_arms)
         self.remaining = jnp.asarray(self.horizon, jnp.int32)
@@ -96,9 +108,18 @@ class Bandit(eqx.Module):
         return self.labels or tuple(str(a) for a in range(self.num_arms))
 
     @property
-    def budget(self) -> float | None:
-        """Money left (concrete bandits only); None where pulls cost nothing."""
-        return None if self.purse is None else int(self.purse.money) * self.purse.unit
+    def size(self) -> int:
+        """Length of the arrays over periods and over rewards of an arm."""
+        return self.room.size
+
+    @property
+    def budget(self) -> Any:
+        """Money left: a float (an array where JAX traces); None where pulls cost nothing."""
+        if self.purse is None:
+            return None
+        money = self.purse.money
+        concrete = is_concrete(money) and np.ndim(money) == 0
+        return int(money) * self.purse.unit if concrete else money * self.purse.unit
 
     @property
     def constraints(self) -> frozenset[str]:
@@ -166,13 +187,13 @@ class Bandit(eqx.Module):
 
     # ---- futures
     def sample_outcome(self, key: Any) -> Outcome:
-        """A future of the current belief, with `horizon` rewards per arm (the shapes' size)."""
+        """A future of the current belief, with `size` rewards per arm."""
         key = as_key(key) if isinstance(key, int) else key
-        return self._complete(key, self.belief._sample(key, self.horizon), running=True)
+        return self._complete(key, self.belief._sample(key, self.size), running=True)
 
     def sample_truth(self, key: Array) -> Outcome:
         """A future for bounds and simulations: from the user's prior itself (see the belief)."""
-        return self._complete(key, self.belief._sample_truth(key, self.horizon), running=False)
+        return self._complete(key, self.belief._sample_truth(key, self.size), running=False)
 
     def _complete(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
         """The same future with its delays and its end, where these are random too."""
@@ -199,10 +220,10 @@ class Bandit(eqx.Module):
     def weights(self) -> Float[Array, " N"]:
         """Probability that the period s from now is played, given that play has come so far."""
         if self.survivor is None:
-            return (jnp.arange(self.horizon) < self.remaining).astype(
+            return (jnp.arange(self.size) < self.remaining).astype(
                 self.belief.predictive_mean().dtype
             )
-        at = self.period + jnp.arange(self.horizon)
+        at = self.period + jnp.arange(self.size)
         later = jnp.take(self.survivor, at, mode="fill", fill_value=0)
         here = jnp.take(self.survivor, self.period, mode="clip")
         return jnp.where(self.period > 0, later / here, later)  # at the start nothing has been seen
@@ -217,9 +238,9 @@ class Bandit(eqx.Module):
 
     def waited(self) -> Int[Array, "K N"]:
         """How many periods ago each pull of a future's rewards was made; 0 for pulls to come."""
-        columns = jnp.arange(self.horizon)
+        columns = jnp.arange(self.size)
         if self.pulled is None or self.seen is None:
-            return jnp.zeros((self.num_arms, self.horizon), jnp.int32)
+            return jnp.zeros((self.num_arms, self.size), jnp.int32)
         waiting = (self.pulled >= 0) & ~self.seen
 
         def of_arm(arm: Array) -> Array:
@@ -231,17 +252,18 @@ class Bandit(eqx.Module):
 
         return jax.vmap(of_arm)(jnp.arange(self.num_arms)).astype(jnp.int32)
 
-    def _shrunk(self, horizon: int) -> Bandit:
-        """The same state in arrays sized for at most `horizon` periods left, without the record."""
-        bandit = eqx.tree_at(
-            lambda b: (b.pulled, b.seen), self, (None, None), is_leaf=lambda x: x is None
+    def _shrunk(self, size: int) -> Bandit:
+        """The same state in arrays sized for at most `size` periods left, without the record."""
+        return eqx.tree_at(
+            lambda b: (b.pulled, b.seen, b.room),
+            self,
+            (None, None, Room(size)),
+            is_leaf=lambda x: x is None or isinstance(x, Room),
         )
-        object.__setattr__(bandit, "horizon", horizon)  # a fresh copy: nobody else holds it
-        return bandit
 
     def _without_record(self) -> Bandit:
         """The same, without the record of pulls where nothing is pending and nothing can be."""
-        return self if self.pending or self.delay is not None else self._shrunk(self.horizon)
+        return self if self.pending or self.delay is not None else self._shrunk(self.size)
 
     def __repr__(self) -> str:
         name = type(self.belief).__name__

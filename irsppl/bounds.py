@@ -67,10 +67,10 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
         )
     penalty.verify(bandit)
     outcome = _completed(bandit, outcome)
-    if have > bandit.horizon:
-        outcome = prefix(outcome, bandit.horizon)
-    elif have < bandit.horizon:  # arrays keep the first horizon's size; the padding is never read
-        padding = ((0, 0), (0, bandit.horizon - have))
+    if have > bandit.size:
+        outcome = prefix(outcome, bandit.size)
+    elif have < bandit.size:  # arrays keep the first horizon's size; the padding is never read
+        padding = ((0, 0), (0, bandit.size - have))
         rewards = jnp.pad(outcome.rewards, padding, mode="edge")
         outcome = eqx.tree_at(lambda o: o.rewards, outcome, rewards)
         if outcome.delays is not None:
@@ -170,7 +170,7 @@ def bound(
         raise ValueError("penalty must name at least one penalty")
     for one in named.values():
         one.verify(bandit, as_bound=True)
-    if int(bandit.remaining) < bandit.horizon and not bandit.pending:
+    if int(bandit.remaining) < bandit.size and not bandit.pending:
         bandit = bandit._shrunk(int(bandit.remaining))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
     benchmark = exact.get("ts", find_penalty("ts").exact(bandit))

@@ -34,7 +34,7 @@ class FHWithinSet(Penalty):
     bound_only: ClassVar[bool] = True
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        best = outcome.belief.future_mean_max(bandit.remaining - 1, bandit.horizon)
+        best = outcome.belief.future_mean_max(bandit.remaining - 1, bandit.size)
         return _only(bandit, best)
 
 

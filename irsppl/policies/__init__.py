@@ -3,12 +3,14 @@
 from typing import Any
 
 from irsppl._checks import one_of
+from irsppl.bandit import Bandit
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import PathKernel, Policy
+from irsppl.policies._base import PathKernel, Player, Policy
+from irsppl.policies.agent import AgentPolicy, from_agent
 from irsppl.policies.bayes_ucb import BayesUCB
 from irsppl.policies.epsilon_greedy import EpsilonGreedy
 from irsppl.policies.fh_gittins import FHGittins
-from irsppl.policies.function import FunctionPolicy
+from irsppl.policies.function import FunctionPolicy, PlainPolicy, playable
 from irsppl.policies.greedy import Greedy
 from irsppl.policies.ids import IDS
 from irsppl.policies.index import Index
@@ -41,8 +43,22 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def find_policy(policy: Any) -> Policy:
-    """A policy from its name, itself, a penalty, or a function `policy(key, bandit) -> arm`."""
+_OURS = frozenset(type(policy) for policy in POLICIES.values())
+
+
+def find_policy(policy: Any, bandit: Bandit | None = None) -> Policy:
+    """A policy from its name, itself, a penalty, or a function `policy(key, bandit) -> arm`.
+
+    bandit: check that the policy can be played there, and how: compiled or in plain Python.
+    """
+    found = _find(policy)
+    if bandit is None:
+        return found
+    found.verify(bandit)
+    return playable(found, bandit._without_record(), _OURS)
+
+
+def _find(policy: Any) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Penalty):
@@ -51,10 +67,16 @@ def find_policy(policy: Any) -> Policy:
         return IRS(policy)
     if isinstance(policy, str):
         return POLICIES[one_of("policy", policy, POLICIES)]
-    if callable(policy):
+    if callable(policy) and not isinstance(policy, type):
         return FunctionPolicy(policy)
+    hint = ""
+    if hasattr(policy, "update") or hasattr(policy, "partial_fit"):
+        hint = "; an agent that learns as it plays: irsppl.policies.from_agent(agent)"
+    if isinstance(policy, type):
+        hint = "; a class must be called first"
     raise ValueError(
-        f"policy must be a name, a Policy, or a function policy(key, bandit) -> arm, got {policy!r}"
+        "policy must be a name, a Policy, or a function policy(key, bandit) -> arm, got "
+        f"{policy!r}{hint}"
     )
 
 
@@ -65,6 +87,7 @@ __all__ = [
     "OGI",
     "POLICIES",
     "UCB1",
+    "AgentPolicy",
     "BayesUCB",
     "EpsilonGreedy",
     "FHGittins",
@@ -74,8 +97,11 @@ __all__ = [
     "LagrangianIndex",
     "Opt",
     "PathKernel",
+    "PlainPolicy",
+    "Player",
     "Policy",
     "Random",
     "TSRatio",
     "find_policy",
+    "from_agent",
 ]

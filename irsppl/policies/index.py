@@ -16,7 +16,7 @@ from irsppl.inner.single_arm import benefit, largest_worth
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import at_each, by_arrival, periods_of
 from irsppl.penalties.mix import settled
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
 
 
 class Index(Policy):
@@ -43,6 +43,9 @@ class Index(Policy):
     def grows(self) -> bool:
         return self.lookahead is None
 
+    def settled(self, bandit: Bandit) -> bool:
+        return not self.star and last_period(bandit)
+
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         return jnp.argmax(self.indices(key, bandit))
 
@@ -50,7 +53,7 @@ class Index(Policy):
         """The sampled index of each arm."""
         keys = jax.random.split(key, self.num_futures)
         size = self.lookahead
-        if size is None or size >= bandit.horizon or bandit.delay is not None:
+        if size is None or size >= bandit.size or bandit.delay is not None:
             return self.indices_given(bandit, jax.vmap(bandit.sample_outcome)(keys))
 
         def look(key: Array) -> Outcome:
@@ -66,7 +69,7 @@ class Index(Policy):
     def indices_given(self, bandit: Bandit, outcomes: Any) -> Float[Array, " K"]:
         """The index of each arm for given futures (`outcomes` has a leading axis)."""
         belief = bandit.belief
-        size = bandit.horizon
+        size = bandit.size
         if self.lookahead is not None and bandit.pending_counts is None:
             size = min(size, self.lookahead)  # nothing pending: later rewards are not needed
 
