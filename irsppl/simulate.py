@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -19,7 +20,7 @@ from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
-from irsppl.policies.function import as_arm
+from irsppl.policies.function import ArmCheck
 from irsppl.policies.paths import has_kernels, key_words, label_hash, path_kernel, player
 
 # Rewards of one chunk of replications take at most about this much memory.
@@ -64,12 +65,11 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
 
 
 def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool) -> int:
+    read = ArmCheck(label, bandit)
     if policy.traceable:
-        return as_arm(label, np.asarray(_decide(policy, key, bandit)), bandit)
-    if not fixed:
-        return as_arm(label, policy.player(seed_of(key), bandit).decide(key, bandit), bandit)
-    with seeded(key):
-        return as_arm(label, policy.player(seed_of(key), bandit).decide(key, bandit), bandit)
+        return read(np.asarray(_decide(policy, key, bandit)))
+    with seeded(key) if fixed else contextlib.nullcontext():
+        return read(policy.player(seed_of(key), bandit).decide(key, bandit))
 
 
 def _key(key: Any) -> Array:
@@ -142,6 +142,7 @@ def _count(
     bandit: Bandit, policy: Policy, key: Array, num_samples: int, label: str
 ) -> Int[np.ndarray, " K+1"]:
     """How many of so many decisions are each arm, and to stop."""
+    read = ArmCheck(label, bandit)
     kernel = policy.decisions(bandit) if has_kernels(bandit) else None
     if kernel is not None and not bandit.pending:
         from irsppl.inner.cpu.rng import streams
@@ -156,18 +157,14 @@ def _count(
         ]
         arms = np.concatenate(parts)[:num_samples]  # the last ones are surplus
         for arm in np.unique(arms):
-            as_arm(label, arm, bandit)
+            read(arm)
     else:
+        keys = [jax.random.fold_in(key, number) for number in range(num_samples)]
         with seeded(key):
             arms = np.array(
-                [_one_of_many(bandit, policy, key, i, label) for i in range(num_samples)]
+                [read(policy.player(seed_of(k), bandit).decide(k, bandit)) for k in keys]
             )
     return np.bincount(np.where(arms < 0, bandit.num_arms, arms), minlength=bandit.num_arms + 1)
-
-
-def _one_of_many(bandit: Bandit, policy: Policy, key: Array, number: int, label: str) -> int:
-    own = jax.random.fold_in(key, number)
-    return as_arm(label, policy.player(seed_of(own), bandit).decide(own, bandit), bandit)
 
 
 # ------------------------------------------------------------------ futures

@@ -74,27 +74,28 @@ def playable(policy: Policy, bandit: Bandit, ours: frozenset[type]) -> Policy:
     return policy if reason is None else PlainPolicy(function, reason)
 
 
-def as_arm(label: str, arm: Any, bandit: Bandit) -> int:
-    """The arm that a policy returned, as an int; `ValueError` where there is no such arm."""
-    try:
-        if isinstance(arm, bool) or np.asarray(arm).dtype == np.bool_:
-            raise TypeError
-        number = operator.index(arm)
-    except TypeError:
-        raise ValueError(
-            f"policy {label!r} must return one arm (a whole number), got {arm!r}"
-        ) from None
-    least = 0 if bandit.purse is None else -1
-    if not least <= number < bandit.num_arms:
-        raise no_such_arm(label, number, bandit)
-    return number
+class ArmCheck:
+    """Reads what a policy of that label returns on such a bandit."""
 
+    def __init__(self, label: str, bandit: Bandit):
+        self.label, self.num_arms = label, bandit.num_arms
+        self.least = 0 if bandit.purse is None else -1  # -1: to stop
 
-def no_such_arm(label: str, arm: int, bandit: Bandit) -> ValueError:
-    stop = " or -1 to stop" if bandit.purse is not None else ""
-    why = ""
-    if arm == -1:
-        why = ": play may stop only where there is a budget"
-    return ValueError(
-        f"policy {label!r} returned arm {arm}, but arms are 0 to {bandit.num_arms - 1}{stop}{why}"
-    )
+    def __call__(self, arm: Any) -> int:
+        """The arm as an int; `ValueError` where it is none."""
+        try:
+            if type(arm) is not int and np.asarray(arm).dtype == np.bool_:
+                raise TypeError
+            number = operator.index(arm)
+        except TypeError:
+            raise ValueError(
+                f"policy {self.label!r} must return one arm (a whole number), got {arm!r}"
+            ) from None
+        if not self.least <= number < self.num_arms:
+            raise self.error(number)
+        return number
+
+    def error(self, arm: int) -> ValueError:
+        valid = f"arms are 0 to {self.num_arms - 1}" + (" or -1 to stop" if self.least else "")
+        why = ": play may stop only where there is a budget" if arm == -1 else ""
+        return ValueError(f"policy {self.label!r} returned arm {arm}, but {valid}{why}")

@@ -17,7 +17,7 @@ from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.outcomes import Outcome
 from irsppl.penalties import pending_of, ready
 from irsppl.policies._base import PathKernel, Policy
-from irsppl.policies.function import no_such_arm
+from irsppl.policies.function import ArmCheck
 from irsppl.policies.plain import play_plainly
 
 # In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
@@ -187,7 +187,7 @@ def player(policy: Policy, bandit: Bandit, key: Array, label: str, total: int) -
             arms = np.asarray(traced)[:count]
             unknown = (arms < 0) | (arms >= bandit.num_arms)
         if unknown.any():
-            raise no_such_arm(label, int(arms[unknown][0]), bandit)
+            raise ArmCheck(label, bandit).error(int(arms[unknown][0]))
         return arms
 
     return play

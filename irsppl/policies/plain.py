@@ -19,7 +19,7 @@ from irsppl.outcomes import Outcome
 from irsppl.penalties import pending_of, ready
 from irsppl.policies._base import Policy
 from irsppl.policies._generators import seed_of, seeded
-from irsppl.policies.function import as_arm
+from irsppl.policies.function import ArmCheck
 
 # Decisions by which the rest is judged; those before compile the step.
 _WARM, _TIMED = 2, 20
@@ -120,15 +120,16 @@ def play_plainly(
     start = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
     state = _State(start)
     reason = getattr(policy, "reason", "it decides on the host")
+    read = ArmCheck(label, bandit)
     clock = Clock(label, reason, total, int(bandit.remaining))
 
     def play(futures: Outcome, first: int, count: int) -> np.ndarray:
         host = _Host(bandit, futures)
+        keys = list(_keys(stream, np.uint32(first), len(futures.rewards)))
         arms = np.full((count, bandit.size), -1, np.int32)
         for i in range(count):
-            key = jax.random.fold_in(stream, first + i)
-            with seeded(key):
-                _play_one(policy, bandit, state, host, i, key, label, clock, arms[i])
+            with seeded(keys[i]):
+                _play_one(policy, bandit, state, host, i, keys[i], read, clock, arms[i])
         clock.tell()
         return arms
 
@@ -150,9 +151,10 @@ class _Host:
             self.ready = np.asarray(look(jnp.asarray(self.delays)))
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _keys(key: Array, periods: int) -> Array:
-    return jax.vmap(lambda t: jax.random.fold_in(key, t))(jnp.arange(periods))
+@functools.partial(jax.jit, static_argnums=2)
+def _keys(key: Array, first: Array, count: int) -> Array:
+    numbers = first + jnp.arange(count, dtype=jnp.uint32)
+    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
 
 
 def _play_one(
@@ -162,7 +164,7 @@ def _play_one(
     host: _Host,
     i: int,
     key: Array,
-    label: str,
+    read: ArmCheck,
     clock: Clock,
     arms: np.ndarray,
 ) -> None:
@@ -171,11 +173,12 @@ def _play_one(
     follow = player.reads_bandit
     remaining, now = int(bandit.remaining), int(bandit.period)
     periods = remaining if host.periods is None else min(remaining, int(host.periods[i]))
-    keys: list[Any] = list(_keys(key, bandit.size)) if follow else [key] * bandit.size
+    keys: list[Any] = list(_keys(key, np.uint32(0), bandit.size)) if follow else [key] * bandit.size
     column = host.waiting.copy()
     leaves, owed = state.leaves, _pending(bandit, host, i)
     seen_bandit = bandit
     money, costs = 0, np.zeros(0, np.int64)
+    pays, late_rewards = bandit.purse is not None, bandit.delay is not None
     if bandit.purse is not None:
         money, costs = int(bandit.purse.money), np.asarray(bandit.purse.costs, np.int64)
     for t in range(periods):
@@ -187,17 +190,17 @@ def _play_one(
                 leaves = state.step(deliver, leaves, np.int32(pull), reward)
         if follow:
             seen_bandit = state.bandit(leaves)
-        arm = as_arm(label, player.decide(keys[t], seen_bandit), bandit)
+        arm = read(player.decide(keys[t], seen_bandit))
         clock.tick()
         if arm < 0:
             return
-        if bandit.purse is not None:
+        if pays:
             if costs[arm] > money:  # it cannot be paid: play ends
                 return
             money -= int(costs[arm])
         arms[t] = arm
         reward = host.rewards[i, arm, column[arm]]
-        if bandit.delay is None:
+        if not late_rewards:
             player.told(arm, float(reward))
             if follow:
                 leaves = state.step(advance, leaves, np.int32(arm), reward)
@@ -209,7 +212,7 @@ def _play_one(
                 leaves = state.step(advance_unseen, leaves, np.int32(arm))
         column[arm] += 1
         remaining -= 1
-        if bandit.purse is not None:
+        if pays:
             remaining = min(remaining, money // int(costs.min()))
         if remaining <= 0:
             return
