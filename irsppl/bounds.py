@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irsppl._checks import as_count, as_key
-from irsppl.bandit import Bandit
+from irsppl._checks import as_count, as_key, check_run
+from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
     Inner,
@@ -50,6 +50,7 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
     `.value`, `.action` (first arm to pull; -1 = stop), `.pulls [K]`, `.sequence [T]` where order
     matters. The outcome may be written by hand: `Outcome(means=[K], rewards=[K, T])`.
     """
+    check_bandit(bandit)
     penalty = find_penalty(penalty)
     if not isinstance(outcome, Outcome):
         raise ValueError(f"outcome must be an irsppl.Outcome, got {outcome!r}")
@@ -161,6 +162,8 @@ def bound(
     an integral or a sum will do, in float64; otherwise the mean over `num_samples` futures, with
     control variates. Future number s is that of `simulate` with the same key.
     """
+    check_bandit(bandit)
+    check_run(progress, workers)
     bandit.check_open()
     key = as_key(key)
     num_samples = as_count("num_samples", num_samples, minimum=2)
@@ -451,6 +454,8 @@ def certify(
     With several penalties the tightest serves, picked on a pilot sample; by default those that are
     cheap and tight for such a bandit (`default_penalties`).
     """
+    check_bandit(bandit)
+    check_run(progress)
     key = as_key(key)
     penalty = default_penalties(bandit) if penalty is None else penalty
     named = name_policies(policy)

@@ -53,9 +53,18 @@ def simulation_dataset(
 
 
 def summary(data: xr.Dataset) -> Any:
-    """A table of a simulation: mean and standard error of value and regret, per policy."""
+    """A table of a simulation: mean and standard error of value and regret, per policy.
+
+    A standard error takes two replications: of a single one it is NaN.
+    """
     import pandas as pd
 
+    names = {"value", "regret"}
+    if not (isinstance(data, xr.Dataset) and names <= set(data) and "replication" in data.dims):
+        raise ValueError(
+            "data must be what simulate(...) returned, a data set with value and regret by policy "
+            f"and replication, got {type(data).__name__}"
+        )
     root = np.sqrt(data.sizes["replication"])
     columns = {}
     for name in ("value", "regret"):

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl._checks import as_count, as_floats, as_key, require_finite
-from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl._checks import as_count, as_floats, as_key, check_flag, check_run, require_finite
+from irsppl.bandit import Bandit, advance, advance_unseen, check_bandit, deliver
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty, pending_of, ready
 from irsppl.policies import PathKernel, Policy, find_policy
@@ -40,6 +40,7 @@ def _decide(policy: Policy, key: Array, bandit: Bandit) -> Array:
 
 def choose(bandit: Bandit, policy: Any, key: Any = 0) -> int:
     """The arm to pull now; -1 to stop, where a budget allows it."""
+    check_bandit(bandit)
     policy = find_policy(policy)
     bandit.check_open()
     policy.verify(bandit)
@@ -62,6 +63,7 @@ def action_probabilities(
     Exact for a deterministic policy, otherwise the share of `num_samples` sampled decisions. Where
     a budget allows to stop, what is missing to 1 is the probability of that.
     """
+    check_bandit(bandit)
     policy = find_policy(policy)
     num_samples = as_count("num_samples", num_samples)
     if policy.deterministic:
@@ -398,6 +400,9 @@ def simulate(
     """
     from irsppl.results import simulation_dataset
 
+    check_bandit(bandit)
+    check_run(progress, workers)
+    check_flag("per_period", per_period)
     bandit.check_open()
     named = name_policies(policies)
     key = as_key(key)
@@ -457,6 +462,8 @@ def simulate(
 
 def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
     """How many futures were given; raises if they do not fit the bandit."""
+    if not isinstance(outcomes, Outcome):
+        raise ValueError(f"outcomes must be an irsppl.Outcome of many futures, got {outcomes!r}")
     shape = np.shape(outcomes.rewards)
     wanted = (bandit.num_arms, bandit.horizon if bandit.delay else int(bandit.remaining))
     if len(shape) != 3 or shape[1:] != wanted or np.shape(outcomes.means) != shape[:2]:

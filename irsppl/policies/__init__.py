@@ -43,6 +43,8 @@ POLICIES: dict[str, Policy] = {
 
 def find_policy(policy: Any) -> Policy:
     """A policy from its name, itself, a penalty, or a function `policy(key, bandit) -> arm`."""
+    if isinstance(policy, type):
+        raise ValueError(f"policy must be an object, not the class: write {policy.__name__}()")
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Penalty):
