@@ -32,7 +32,7 @@ def as_key(key: Any) -> jax.Array:
         if seed < 2**31:
             return jax.random.key(seed)
         words = np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
-        return jax.random.wrap_key_data(words, impl="threefry2x32")
+        return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
     if isinstance(key, (jax.Array, np.ndarray)):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             if key.shape:

@@ -269,6 +269,15 @@ def check_bandit(bandit: Any) -> None:
         raise ValueError(
             f"bandit must be an irsppl.Bandit, such as Bandit(belief, horizon=60), got {bandit!r}"
         )
+    if is_concrete(bandit.belief):
+        means = np.asarray(bandit.belief.predictive_mean())
+        if not np.all(np.isfinite(means)):
+            arm = int(np.flatnonzero(~np.isfinite(means))[0])
+            raise ValueError(
+                f"bandit: the belief in arm {bandit.arm_labels[arm]} has the mean reward "
+                f"{means[arm]:g}, so nothing can be planned. A reward or a parameter was beyond "
+                "what its numbers can hold, or the prior mean is infinite"
+            )
 
 
 def _check_labels(labels: Sequence[str] | None, num_arms: int) -> tuple[str, ...] | None:

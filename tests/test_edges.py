@@ -1,5 +1,7 @@
 """Malformed calls, extreme sizes and results that are no numbers: told at once, by name."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,8 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
+from irsppl.penalties import Inner, Penalty
+from irsppl.results import finite_result
 
 GOOD = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 2.0])
 BANDIT = irsppl.Bandit(GOOD, 4)
@@ -191,3 +195,81 @@ def test_whole_numbers_beyond_32_bits_do_not_wrap():
 def test_a_price_that_nobody_can_pay_is_only_too_dear():
     bandit = irsppl.Bandit(GOOD, costs=[1.0, 1e300], budget=3)
     assert bandit.purse.affordable().tolist() == [True, False] and bandit.budget == 3
+
+
+# ---------------------------------------------------------------- certificates
+
+
+def test_a_certificate_promises_its_lower_limit():
+    certificate = irsppl.certify(BANDIT, "ts", "ts", num_replications=200, num_samples=200)
+    low, high = certificate.interval(0.95)
+    told = str(certificate)
+    promised = float(told.split("at least ")[1].split("%")[0]) / 100
+    assert low - 0.001 <= promised <= low < certificate.ratio < high
+    assert "97.5% confidence" in told and "95% interval" in told and "estimate" in told
+
+
+def test_no_certificate_promises_more_than_all():
+    from irsppl.bounds import Certificate, Estimate
+
+    lucky = Certificate("p", "ts", Estimate(1.2, 0.01), Estimate(1.0, 0.0))
+    assert "at least 100.0% of the optimum" in str(lucky)
+
+
+@pytest.mark.parametrize("name", ["num_replications", "num_samples"])
+@pytest.mark.parametrize("count", [1, 2, 29])
+def test_a_certificate_takes_enough_replications(name, count):
+    with pytest.raises(ValueError, match=f"{name} must be at least 30, got {count}"):
+        irsppl.certify(BANDIT, "ts", "ts", **{name: count})
+
+
+@pytest.mark.parametrize("level", ["x", None, True, 1j, np.nan])
+def test_a_level_is_a_number(level):
+    certificate = irsppl.certify(BANDIT, "ts", "ts", num_replications=200, num_samples=200)
+    with pytest.raises(ValueError, match="level must lie strictly between"):
+        certificate.interval(level)
+
+
+# ---------------------------------------------------------------- the gate
+
+
+def broken(value):
+    """A bandit whose belief no call of ours should make."""
+    belief = jax.tree.map(lambda leaf: leaf.at[1].set(value), GOOD)
+    return irsppl.Bandit(belief, 4)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda b: irsppl.bound(b, "irs.ff"),
+        lambda b: irsppl.bound(b, "irs.v-zero", num_samples=40),
+        lambda b: irsppl.choose(b, "greedy"),
+        lambda b: irsppl.action_probabilities(b, "ts"),
+        lambda b: irsppl.simulate(b, "ts", num_replications=4),
+        lambda b: irsppl.certify(b, "ts", "ts"),
+        lambda b: irsppl.solve_inner(b, "irs.fh", irsppl.Outcome([0.5, 0.5], np.ones((2, 4)))),
+    ],
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nothing_is_planned_from_a_belief_that_is_no_number(call, value):
+    with pytest.raises(ValueError, match="bandit: the belief in arm 1 has the mean reward nan"):
+        call(broken(value))
+
+
+class Nameless(Penalty):
+    """A user's penalty that divides by zero."""
+
+    name: ClassVar[str] = "nameless"
+
+    def inner(self, bandit, outcome):
+        return Inner(0.0 * outcome.means[0] / 0.0, jnp.asarray(0), jnp.zeros(2, jnp.int32))
+
+
+def test_no_result_leaves_that_is_no_number():
+    with pytest.raises(ValueError, match=r"bound nameless came to nan.*BetaBernoulli belief"):
+        irsppl.bound(BANDIT, Nameless(), num_samples=40)
+    with pytest.raises(ValueError, match="inner problem of nameless came to nan"):
+        irsppl.solve_inner(BANDIT, Nameless(), irsppl.Outcome([0.5, 0.5], np.ones((2, 4))))
+    with pytest.raises(ValueError, match="policy ts came to inf in 1 of 2 cases.*scale rewards"):
+        finite_result(BANDIT, "policy ts", value=[1.0, np.inf])
