@@ -271,5 +271,5 @@ def test_no_result_leaves_that_is_no_number():
         irsppl.bound(BANDIT, Nameless(), num_samples=40)
     with pytest.raises(ValueError, match="inner problem of nameless came to nan"):
         irsppl.solve_inner(BANDIT, Nameless(), irsppl.Outcome([0.5, 0.5], np.ones((2, 4))))
-    with pytest.raises(ValueError, match="policy ts came to inf in 1 of 2 cases.*scale rewards"):
+    with pytest.raises(ValueError, match=r"policy ts came to inf in 1 of 2 cases.*scale rewards"):
         finite_result(BANDIT, "policy ts", value=[1.0, np.inf])
