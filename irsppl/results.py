@@ -38,7 +38,8 @@ def _cause(bandit: Bandit) -> str:
     told = f"Its {type(belief).__name__} belief has means {means} and standard deviations {spread}"
     if not np.all(np.isfinite(spread)):
         return f"{told}: where these are infinite, give a prior with lighter tails"
-    return f"{told}, in {means.dtype}: scale rewards to the order of 1, or use 64 bits (jax_enable_x64)"
+    advice = "scale rewards to the order of 1, or use 64 bits (jax_enable_x64)"
+    return f"{told}, in {means.dtype}: {advice}"
 
 
 def simulation_dataset(
