@@ -7,9 +7,16 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# A bandit keeps a record of every pull, and a future has a reward per arm and period: 10 arms take
+# half a gigabyte here, and numbers of pulls stay exact in float32 (2^24).
+MOST_PERIODS = 10_000_000
+# Futures are numbered in 32 bits, and the values of so many take a gigabyte.
+MOST_FUTURES = 100_000_000
 
 
 def is_concrete(*values: Any) -> bool:
@@ -83,11 +90,19 @@ def as_numbers(name: str, value: Any) -> np.ndarray:
         host = np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be numbers, got {value!r}") from error
-    if host.dtype == object and all(isinstance(x, numbers.Integral) for x in host.ravel()):
-        host = host.astype(np.float64)  # beyond 64 bits
+    if host.dtype == object and all(isinstance(x, numbers.Real) for x in host.ravel()):
+        host = np.array([_as_float(x) for x in host.ravel()]).reshape(host.shape)
     if not (np.issubdtype(host.dtype, np.number) or host.dtype in (bool, jnp.bfloat16)):
         raise ValueError(f"{name} must be an array of numbers, got {value!r}")
     return host
+
+
+def _as_float(number: Any) -> float:
+    """Whole numbers beyond 64 bits, and fractions."""
+    try:
+        return float(number)
+    except OverflowError:
+        return np.inf if number > 0 else -np.inf
 
 
 def check_number(name: str, value: Any) -> None:
@@ -99,6 +114,8 @@ def check_number(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be one number, got shape {host.shape}")
     if np.issubdtype(host.dtype, np.complexfloating):
         raise ValueError(f"{name} must be real, got {value!r}")
+    if np.asarray(value).dtype == object:
+        raise ValueError(f"{name} must be a number that fits 64 bits, got {value!r}")
 
 
 def check_levels(name: str, value: Any, num_arms: int) -> None:
@@ -106,8 +123,13 @@ def check_levels(name: str, value: Any, num_arms: int) -> None:
     if not is_concrete(value):
         return
     host = as_numbers(name, value)
-    real = not np.issubdtype(host.dtype, np.complexfloating)
-    if host.shape not in ((), (1,), (num_arms,)) or not real or not np.all(np.isfinite(host)):
+    good = host.shape in ((), (1,), (num_arms,))
+    if good and not np.issubdtype(host.dtype, np.complexfloating):
+        most = np.finfo(jnp.result_type(float)).max ** 0.5  # its square is taken
+        good = bool(np.all(np.abs(host.astype(np.float64)) <= most))
+    else:
+        good = False
+    if not good:
         raise ValueError(
             f"{name} must be one finite number, or one per arm ({num_arms}), got {value!r}"
         )
@@ -148,6 +170,14 @@ def require_positive(name: str, array: Any) -> None:
     if is_concrete(array):
         host = np.asarray(array)
         require(name, host, np.isfinite(host) & (host > 0), "positive and finite")
+        if host.dtype.kind == "f":
+            least = np.sqrt(np.finfo(host.dtype).tiny)
+            require(
+                name,
+                host,
+                host >= least,
+                f"at least {least:.2g}, so that {host.dtype} can hold its square",
+            )
 
 
 def require_finite(name: str, array: Any) -> None:
@@ -164,7 +194,7 @@ def as_count(
     """
     integral = isinstance(value, (numbers.Integral, np.integer)) and not isinstance(value, bool)
     if isinstance(value, (jax.Array, np.ndarray)) and value.ndim == 0:
-        integral = np.issubdtype(value.dtype, np.integer)
+        integral = jnp.issubdtype(value.dtype, jnp.integer)
     if not integral:
         raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     if int(value) < minimum:
@@ -179,6 +209,19 @@ def one_of(name: str, value: Any, known: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}")
     return value
+
+
+def require_pseudo_counts(name: str, array: Any) -> None:
+    """Positive, and not so large that densities and further rewards are lost to rounding."""
+    require_positive(name, array)
+    if is_concrete(array):
+        require(name, array, np.asarray(array) <= 1e9, "at most 1e9")
+
+
+def is_listing(value: Any) -> bool:
+    """Whether `value` holds several names or objects; text, a module and an array are one."""
+    single = (str, bytes, type, eqx.Module, jax.Array, np.ndarray)
+    return isinstance(value, Iterable) and not isinstance(value, single)
 
 
 def host64(array: Any) -> np.ndarray:

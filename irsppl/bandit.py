@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import as_count, as_key, check_number, is_concrete, side_key
+from irsppl._checks import MOST_PERIODS, as_count, as_key, check_number, is_concrete, side_key
 from irsppl.beliefs import Belief
 from irsppl.budgets import Purse, read_budget
 from irsppl.delays import Delay, read_delay
-from irsppl.horizons import MOST_PERIODS, SurvivorTable, read_horizon
+from irsppl.horizons import SurvivorTable, read_horizon
 from irsppl.outcomes import Outcome
 
 
@@ -123,6 +123,8 @@ class Bandit(eqx.Module):
         if reward is None:
             return _pull_unseen(self, jnp.asarray(arm))
         check_number("reward", reward)
+        if np.shape(reward):
+            raise ValueError(f"reward must be one number, got shape {np.shape(reward)}")
         self.belief.check_reward(arm, reward)
         return _pull(self._in_play(), jnp.asarray(arm), jnp.asarray(reward))
 
@@ -168,8 +170,10 @@ class Bandit(eqx.Module):
     def check_open(self) -> None:
         if is_concrete(self.remaining) and int(self.remaining) <= 0:
             if self.purse is not None:
-                raise ValueError(f"nothing remains to be played: {self.budget:g} is left to spend")
-            raise ValueError(f"nothing remains to be played: all {self.horizon} periods are over")
+                raise ValueError(f"bandit: nothing remains to be played: {self.budget:g} is left")
+            raise ValueError(
+                f"bandit: nothing remains to be played: all {self.horizon} periods are over"
+            )
 
     # ---- futures
     def sample_outcome(self, key: Any) -> Outcome:
@@ -283,7 +287,7 @@ def check_bandit(bandit: Any) -> None:
 def _check_labels(labels: Sequence[str] | None, num_arms: int) -> tuple[str, ...] | None:
     if labels is None:
         return None
-    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+    if isinstance(labels, str | bytes) or np.ndim(np.asarray(labels, object)) != 1:
         raise ValueError(f"labels must be {num_arms} different names, one per arm, got {labels!r}")
     labels = tuple(str(label) for label in labels)
     if len(labels) != num_arms or len(set(labels)) != num_arms:

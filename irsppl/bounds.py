@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irsppl._checks import as_count, as_key, check_run
+from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
@@ -171,8 +171,8 @@ def bound(
     check_run(progress, workers)
     bandit.check_open()
     key = as_key(key)
-    num_samples = as_count("num_samples", num_samples, minimum=2)
-    several = not isinstance(penalty, (str, Penalty)) and isinstance(penalty, Iterable)
+    num_samples = as_count("num_samples", num_samples, 2, MOST_FUTURES)
+    several = is_listing(penalty)
     named = {p.label: p for p in map(find_penalty, penalty if several else [penalty])}
     if not named:
         raise ValueError("penalty must name at least one penalty")
@@ -472,8 +472,8 @@ def certify(
     check_run(progress)
     key = as_key(key)
     penalty = default_penalties(bandit) if penalty is None else penalty
-    num_replications = as_count("num_replications", num_replications, FEWEST)
-    num_samples = as_count("num_samples", num_samples, FEWEST)
+    num_replications = as_count("num_replications", num_replications, FEWEST, MOST_FUTURES)
+    num_samples = as_count("num_samples", num_samples, FEWEST, MOST_FUTURES)
     named = name_policies(policy)
     if len(named) != 1:
         raise ValueError(f"policy must be one policy, got {list(named)}")

@@ -9,15 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irsppl._checks import as_count, as_numbers, host64
+from irsppl._checks import MOST_PERIODS, as_count, as_numbers, host64
 
 # An unbounded law is cut where the periods beyond are this small a share of the expected number;
 # what any policy could earn there is added to the bounds.
 _TAIL = 1e-8
 _LONGEST = 2**17
-# A bandit keeps a record of every pull, and a future has a reward per arm and period: 10 arms take
-# half a gigabyte here, and numbers of pulls stay exact in float32 (2^24).
-MOST_PERIODS = 10_000_000
 _TOO_LONG = (
     ": the record of pulls and a single future would not fit into memory. Plan for the next "
     "10,000,000 periods, or count in batches of pulls; docs/long-horizons.md tells what long "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -15,7 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl._checks import as_count, as_floats, as_key, check_flag, check_run, require_finite
+from irsppl._checks import (
+    MOST_FUTURES,
+    as_count,
+    as_floats,
+    as_key,
+    check_flag,
+    check_run,
+    is_listing,
+    require_finite,
+)
 from irsppl.bandit import Bandit, advance, advance_unseen, check_bandit, deliver
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty, pending_of, ready
@@ -65,7 +74,7 @@ def action_probabilities(
     """
     check_bandit(bandit)
     policy = find_policy(policy)
-    num_samples = as_count("num_samples", num_samples)
+    num_samples = as_count("num_samples", num_samples, maximum=MOST_FUTURES)
     if policy.deterministic:
         arm = choose(bandit, policy, key)
         return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
@@ -341,9 +350,8 @@ def name_policies(policies: Any) -> dict[str, Policy]:
     if isinstance(policies, Mapping):
         items = [(str(label), policy) for label, policy in policies.items()]
     else:
-        single = isinstance(policies, (str, Policy)) or not isinstance(policies, Iterable)
         items = []
-        for policy in [policies] if single else policies:
+        for policy in policies if is_listing(policies) else [policies]:
             found = find_policy(policy)
             if isinstance(policy, str):
                 label = policy
@@ -408,8 +416,8 @@ def simulate(
     key = as_key(key)
     if outcomes is not None:
         num_replications = _check_outcomes(bandit, outcomes, means)
-    num_replications = as_count("num_replications", num_replications)
-    first = as_count("start", start, minimum=0)
+    num_replications = as_count("num_replications", num_replications, maximum=MOST_FUTURES)
+    first = as_count("start", start, minimum=0, maximum=2**32 - num_replications)
     if bandit.pending and bandit.delay is None:
         raise ValueError(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "

@@ -186,10 +186,13 @@ def test_a_seed_has_64_bits_in_either_mode():
 
 
 def test_whole_numbers_beyond_32_bits_do_not_wrap():
-    many = irsppl.BetaBernoulli([2**33, 1], np.array([2**33, 1]))
-    np.testing.assert_allclose(many.predictive_mean(), [0.5, 0.5])
+    for numbers in ([2**33, 1], np.array([2**33, 1]), [2**70, 1]):
+        far = irsppl.NormalNormal(numbers, [1, 1], [1, 1])
+        np.testing.assert_allclose(far.predictive_mean(), np.asarray(numbers, float))
     with pytest.raises(ValueError, match="alpha must be positive and finite"):
         irsppl.BetaBernoulli([10**60, 1], [1, 1])
+    with pytest.raises(ValueError, match="alpha must be at most 1e9"):
+        irsppl.BetaBernoulli([1e12, 1], [1, 1])
 
 
 def test_a_price_that_nobody_can_pay_is_only_too_dear():
