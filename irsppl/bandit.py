@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import as_key, is_concrete, side_key
+from irsppl._checks import MOST_PERIODS, as_count, as_key, check_number, is_concrete, side_key
 from irsppl.beliefs import Belief
 from irsppl.budgets import Purse, read_budget
 from irsppl.delays import Delay, read_delay
@@ -85,6 +85,12 @@ class Bandit(eqx.Module):
                 )
             self.capped = horizon is not None and periods < most
             periods = min(periods, most) if horizon is not None else most
+            if periods > MOST_PERIODS:
+                raise ValueError(
+                    f"budget pays for {periods:,} pulls of the cheapest arm, more than the "
+                    f"{MOST_PERIODS:,} that are planned for: give a horizon as well, or a smaller "
+                    "budget"
+                )
         dtype = belief.predictive_mean().dtype
         self.survivor = None if survivor is None else jnp.asarray(survivor, dtype)
         self.law = None if survivor is None else SurvivorTable(survivor)
@@ -137,6 +143,7 @@ class Bandit(eqx.Module):
         self._check_paid(arm)
         if reward is None:
             return _pull_unseen(self, jnp.asarray(arm))
+        check_number("reward", reward)
         if np.shape(reward):
             raise ValueError(f"reward must be one number, got shape {np.shape(reward)}")
         self.belief.check_reward(arm, reward)
@@ -146,7 +153,9 @@ class Bandit(eqx.Module):
         """The reward of pull number `pull` (from 0, over all arms) has arrived."""
         if self.pulled is None:
             raise ValueError("this bandit keeps no record of its pulls, so none can be pending")
+        check_number("reward", reward)
         if is_concrete(self, pull):
+            as_count("pull", pull, minimum=0)
             if int(pull) not in self.pending:
                 told = ", ".join(map(str, self.pending)) or "none"
                 raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
@@ -182,13 +191,15 @@ class Bandit(eqx.Module):
     def check_open(self) -> None:
         if is_concrete(self.remaining) and int(self.remaining) <= 0:
             if self.purse is not None:
-                raise ValueError(f"nothing remains to be played: {self.budget:g} is left to spend")
-            raise ValueError(f"nothing remains to be played: all {self.horizon} periods are over")
+                raise ValueError(f"bandit: nothing remains to be played: {self.budget:g} is left")
+            raise ValueError(
+                f"bandit: nothing remains to be played: all {self.horizon} periods are over"
+            )
 
     # ---- futures
     def sample_outcome(self, key: Any) -> Outcome:
         """A future of the current belief, with `size` rewards per arm."""
-        key = as_key(key) if isinstance(key, int) else key
+        key = as_key(key) if is_concrete(key) else key
         return self._complete(key, self.belief._sample(key, self.size), running=True)
 
     def sample_truth(self, key: Array) -> Outcome:
@@ -278,9 +289,28 @@ class Bandit(eqx.Module):
         return text + ")"
 
 
+def check_bandit(bandit: Any) -> None:
+    """For the top of every function that takes one."""
+    if not isinstance(bandit, Bandit):
+        raise ValueError(
+            f"bandit must be an irsppl.Bandit, such as Bandit(belief, horizon=60), got {bandit!r}"
+        )
+    if is_concrete(bandit.belief):
+        means = np.asarray(bandit.belief.predictive_mean())
+        if not np.all(np.isfinite(means)):
+            arm = int(np.flatnonzero(~np.isfinite(means))[0])
+            raise ValueError(
+                f"bandit: the belief in arm {bandit.arm_labels[arm]} has the mean reward "
+                f"{means[arm]:g}, so nothing can be planned. A reward or a parameter was beyond "
+                "what its numbers can hold, or the prior mean is infinite"
+            )
+
+
 def _check_labels(labels: Sequence[str] | None, num_arms: int) -> tuple[str, ...] | None:
     if labels is None:
         return None
+    if isinstance(labels, str | bytes) or np.ndim(np.asarray(labels, object)) != 1:
+        raise ValueError(f"labels must be {num_arms} different names, one per arm, got {labels!r}")
     labels = tuple(str(label) for label in labels)
     if len(labels) != num_arms or len(set(labels)) != num_arms:
         raise ValueError(f"labels must be {num_arms} different names, one per arm, got {labels}")

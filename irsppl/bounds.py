@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Any
@@ -13,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irsppl._checks import as_count, as_key
-from irsppl.bandit import Bandit
+from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing
+from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
     Inner,
@@ -24,6 +25,7 @@ from irsppl.penalties import (
     mean_controls,
     set_controls,
 )
+from irsppl.results import finite_result
 from irsppl.simulate import (
     _show,
     chunks,
@@ -37,6 +39,8 @@ from irsppl.simulate import (
 # Path values with known means that steady the sampled bounds, most useful first.
 CONTROLS = ("irs.ff", "irs.fh", "ts")
 _PILOT = 1000
+# A normal interval from fewer would promise more than it holds.
+FEWEST = 30
 
 
 @eqx.filter_jit
@@ -50,6 +54,7 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
     `.value`, `.action` (first arm to pull; -1 = stop), `.pulls [K]`, `.sequence [T]` where order
     matters. The outcome may be written by hand: `Outcome(means=[K], rewards=[K, T])`.
     """
+    check_bandit(bandit)
     penalty = find_penalty(penalty)
     if not isinstance(outcome, Outcome):
         raise ValueError(f"outcome must be an irsppl.Outcome, got {outcome!r}")
@@ -77,9 +82,10 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
             delays = jnp.pad(outcome.delays, padding, mode="edge")
             outcome = eqx.tree_at(lambda o: o.delays, outcome, delays)
     bandit.belief.check_reward(np.arange(bandit.num_arms)[:, None], outcome.rewards)
-    if penalty.name == "ideal":
-        return penalty.inner(bandit, outcome)
-    return _inner(penalty, bandit, outcome)
+    solve = penalty.inner if penalty.name == "ideal" else eqx.Partial(_inner, penalty)
+    inner = solve(bandit, outcome)
+    finite_result(bandit, f"the inner problem of {penalty.label}", value=inner.value)
+    return inner
 
 
 def _completed(bandit: Bandit, outcome: Outcome) -> Outcome:
@@ -161,10 +167,12 @@ def bound(
     an integral or a sum will do, in float64; otherwise the mean over `num_samples` futures, with
     control variates. Future number s is that of `simulate` with the same key.
     """
+    check_bandit(bandit)
+    check_run(progress, workers)
     bandit.check_open()
     key = as_key(key)
-    num_samples = as_count("num_samples", num_samples, minimum=2)
-    several = not isinstance(penalty, (str, Penalty)) and isinstance(penalty, Iterable)
+    num_samples = as_count("num_samples", num_samples, 2, MOST_FUTURES)
+    several = is_listing(penalty)
     named = {p.label: p for p in map(find_penalty, penalty if several else [penalty])}
     if not named:
         raise ValueError("penalty must name at least one penalty")
@@ -191,6 +199,9 @@ def bound(
         picked = min(estimates, key=lambda name: estimates[name].value)
     if bandit.tail > 0:
         estimates = _with_tail(bandit, estimates, key)
+    for name, e in estimates.items():
+        told = f"the bound {name}"
+        finite_result(bandit, told, value=e.value, stderr=e.stderr, regret_bound=e.regret_bound)
     if bandit.belief.is_approximate:
         estimates = {
             name: dataclasses.replace(estimate, approximate=True)
@@ -365,10 +376,13 @@ class Estimate(float):
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """How much of the best possible value a policy surely earns.
+    """How much of the best possible value a policy earns at least.
 
     lower: the policy's value; upper: the bound on any policy's value; both estimates with standard
-    errors, from independent samples. ratio = lower / upper is NaN, with `reason`, if upper <= 0.
+    errors, from independent samples. ratio = lower / upper, an estimate too, is NaN, with `reason`,
+    if upper <= 0. What is certified is the lower limit of `interval(level)`: it lies above the true
+    ratio with probability (1 - level) / 2, and the true ratio is at most the policy's share of the
+    optimum.
     """
 
     policy: str
@@ -389,7 +403,8 @@ class Certificate:
 
     def interval(self, level: float = 0.95, of: str = "ratio") -> tuple[float, float]:
         """Normal confidence interval of the ratio (or of="gap")."""
-        if not 0 < level < 1:
+        number = isinstance(level, numbers.Real) and not isinstance(level, bool)
+        if not (number and 0 < level < 1):
             raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
         z = NormalDist().inv_cdf(0.5 + level / 2)
         if of == "gap":
@@ -409,9 +424,10 @@ class Certificate:
         if self.reason:
             return f"{head}. {self.reason}"
         low, high = self.interval(0.95)
+        surely = math.floor(1000 * min(low, 1.0)) / 1000  # rounded down, as a promise is
         return (
-            f"{head}: {self.policy} earns at least {self.ratio:.1%} of the optimum "
-            f"(95% interval {low:.2%} to {high:.2%})"
+            f"{head}: with 97.5% confidence {self.policy} earns at least {surely:.1%} of the "
+            f"optimum (estimate {self.ratio:.2%}, 95% interval {low:.2%} to {high:.2%})"
         )
 
     def __repr__(self) -> str:
@@ -449,10 +465,15 @@ def certify(
     """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
 
     With several penalties the tightest serves, picked on a pilot sample; by default those that are
-    cheap and tight for such a bandit (`default_penalties`).
+    cheap and tight for such a bandit (`default_penalties`). At least 30 replications and samples:
+    its interval rests on their standard errors.
     """
+    check_bandit(bandit)
+    check_run(progress)
     key = as_key(key)
     penalty = default_penalties(bandit) if penalty is None else penalty
+    num_replications = as_count("num_replications", num_replications, FEWEST, MOST_FUTURES)
+    num_samples = as_count("num_samples", num_samples, FEWEST, MOST_FUTURES)
     named = name_policies(policy)
     if len(named) != 1:
         raise ValueError(f"policy must be one policy, got {list(named)}")
@@ -467,6 +488,7 @@ def certify(
     else:  # regret varies far less than value, and the mean of the difference is known
         regret, error = _mean_error(data["regret"].values[0])
         value = benchmark - regret
+    finite_result(bandit, f"policy {label}", value=value, stderr=error)
     reason = None
     if not upper.value > 0:
         reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"

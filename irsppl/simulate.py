@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
@@ -14,8 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl._checks import as_count, as_floats, as_key, require_finite, side_key
-from irsppl.bandit import Bandit
+from irsppl._checks import (
+    MOST_FUTURES,
+    as_count,
+    as_floats,
+    as_key,
+    check_flag,
+    check_run,
+    is_listing,
+    require_finite,
+    side_key,
+)
+from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.policies import AgentPolicy, Policy, find_policy
@@ -58,6 +68,7 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
     key: an int seed or a JAX key, to repeat a decision; None: fresh entropy in each call. A loop
     that is to be repeated gives each period a key of its own, `key=int(bandit.period)`.
     """
+    check_bandit(bandit)
     bandit.check_open()
     found = find_policy(policy, bandit)
     bandit = bandit._without_record()
@@ -85,7 +96,8 @@ def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
     and nothing is below 1 / (1 + num_samples). Averages weighted by its inverse are unbiased but
     for arms that no draw would show.
     """
-    num_samples = as_count("num_samples", num_samples)
+    check_bandit(bandit)
+    num_samples = as_count("num_samples", num_samples, maximum=MOST_FUTURES)
     bandit.check_open()
     found = find_policy(policy, bandit)
     label = _label(policy, found)
@@ -123,7 +135,8 @@ def action_probabilities(
     1 / (num_samples + M). For the probability of a decision that was made, see `decide`. key: as
     in `choose`.
     """
-    num_samples = as_count("num_samples", num_samples)
+    check_bandit(bandit)
+    num_samples = as_count("num_samples", num_samples, maximum=MOST_FUTURES)
     bandit.check_open()
     found = find_policy(policy, bandit)
     label = _label(policy, found)
@@ -260,9 +273,8 @@ def name_policies(policies: Any) -> dict[str, Policy]:
     if isinstance(policies, Mapping):
         items = [(str(label), policy) for label, policy in policies.items()]
     else:
-        single = isinstance(policies, (str, Policy)) or not isinstance(policies, Iterable)
         items = []
-        for policy in [policies] if single else policies:
+        for policy in policies if is_listing(policies) else [policies]:
             items.append((_label(policy, find_policy(policy)), policy))
     if not items:
         raise ValueError("policies must name at least one policy")
@@ -325,13 +337,16 @@ def simulate(
     """
     from irsppl.results import simulation_dataset
 
+    check_bandit(bandit)
+    check_run(progress, workers)
+    check_flag("per_period", per_period)
     bandit.check_open()
     named = name_policies(policies)
     key = as_key(key)
     if outcomes is not None:
         num_replications = _check_outcomes(bandit, outcomes, means)
-    num_replications = as_count("num_replications", num_replications)
-    first = as_count("start", start, minimum=0)
+    num_replications = as_count("num_replications", num_replications, maximum=MOST_FUTURES)
+    first = as_count("start", start, minimum=0, maximum=2**32 - num_replications)
     if bandit.pending and bandit.delay is None:
         raise ValueError(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "
@@ -386,6 +401,8 @@ def simulate(
 
 def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
     """How many futures were given; raises if they do not fit the bandit."""
+    if not isinstance(outcomes, Outcome):
+        raise ValueError(f"outcomes must be an irsppl.Outcome of many futures, got {outcomes!r}")
     shape = np.shape(outcomes.rewards)
     wanted = (bandit.num_arms, bandit.size if bandit.delay else int(bandit.remaining))
     if len(shape) != 3 or shape[1:] != wanted or np.shape(outcomes.means) != shape[:2]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl._checks import as_count, as_key, is_concrete
+from irsppl._checks import MOST_PERIODS, as_count, as_key, as_numbers, is_concrete
 from irsppl.inner.laws import expected_max
 from irsppl.outcomes import Outcome
 
@@ -219,6 +219,9 @@ class Belief(eqx.Module):
     # ---- public, shared by all
     def update(self, arm: Any, reward: Any) -> Belief:
         """The belief after seeing `reward` from `arm`; arrays of both update in one call."""
+        if is_concrete(arm, reward):
+            as_numbers("arm", arm)
+            as_numbers("reward", reward)
         arms, rewards = np.shape(arm), np.shape(reward)
         if arms != rewards or len(arms) > 1:
             raise ValueError(
@@ -233,12 +236,12 @@ class Belief(eqx.Module):
 
     def sample_outcome(self, key: Any, horizon: int) -> Outcome:
         """A future drawn from the belief: `.means [K]`, `.rewards [K, horizon]`."""
-        return self._sample(as_key(key), as_count("horizon", horizon))
+        return self._sample(as_key(key), as_count("horizon", horizon, maximum=MOST_PERIODS))
 
     def check_arm(self, arm: Any) -> None:
         if not is_concrete(arm):
             return
-        host = np.asarray(arm)
+        host = as_numbers("arm", arm)
         integral = np.issubdtype(host.dtype, np.integer)
         if not integral or np.any(host < 0) or np.any(host >= self.num_arms):
             raise ValueError(
@@ -249,7 +252,7 @@ class Belief(eqx.Module):
         """Draws of the arms' mean rewards, and predictive rewards, as ArviZ data."""
         from irsppl.results import belief_to_arviz
 
-        return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws))
+        return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws, maximum=10**7))
 
 
 class Path(eqx.Module):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import host64
+from irsppl._checks import check_levels, host64
 from irsppl.beliefs._base import Belief
 from irsppl.inner.nodes import expected_max_lattice, graded, legendre
 from irsppl.outcomes import Outcome
@@ -78,9 +78,11 @@ class Conjugate(Belief):
         return self.xi / self.nu
 
     def cdf(self, x: Any) -> Array:
+        check_levels("x", x, self.num_arms)
         return self._cdf(jnp.broadcast_to(jnp.asarray(x, self.nu.dtype), self.nu.shape))
 
     def expected_max(self, lam: Any) -> Array:
+        check_levels("lam", lam, self.num_arms)
         return self._expected_max(jnp.broadcast_to(jnp.asarray(lam, self.nu.dtype), self.nu.shape))
 
     def _sample(self, key: Array, horizon: int) -> Outcome:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import host64, is_concrete
+from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._points import (
     PointPath,
@@ -174,9 +174,11 @@ class JointPoints(Belief):
         return self.means_after(self._sample(key, horizon).rewards, n)
 
     def expected_max(self, lam: Any) -> Array:
+        check_levels("lam", lam, self.num_arms)
         return self.weights @ jnp.maximum(self.mu, self._per_arm(lam))
 
     def cdf(self, x: Any) -> Array:
+        check_levels("x", x, self.num_arms)
         return self.weights @ (self.mu <= self._per_arm(x)).astype(self.mu.dtype)
 
     def _per_arm(self, x: Any) -> Float[Array, "1 K"]:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from irsppl._checks import host64, is_concrete
+from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._base import Belief, Path
 from irsppl.inner.laws import Discrete, Smooth
 from irsppl.models import ArmModel, Params
@@ -256,9 +256,11 @@ class Points(Belief):
         return self.means_after(self._sample(key, horizon).rewards, n)
 
     def expected_max(self, lam: Any) -> Array:
+        check_levels("lam", lam, self.num_arms)
         return jnp.sum(self.weights * jnp.maximum(self.mu, self._per_arm(lam)), axis=1)
 
     def cdf(self, x: Any) -> Array:
+        check_levels("x", x, self.num_arms)
         return jnp.sum(self.weights * (self.mu <= self._per_arm(x)), axis=1)
 
     def _per_arm(self, x: Any) -> Float[Array, "K 1"]:

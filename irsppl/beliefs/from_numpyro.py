@@ -39,12 +39,12 @@ def from_numpyro(
     num_particles: points per arm, for quadrature too. values: what categorical rewards are worth.
     mean: the mean reward given the latents, where NumPyro does not know it.
     """
-    one_of("representation", representation, REPRESENTATIONS)
+    _check_arguments(representation, num_particles, reward_site, key)
     if callable(arm):
         count = as_count("num_arms", 1 if num_arms is None else num_arms)
         functions: list[Any] = [arm] * count
     else:
-        functions = list(arm)
+        functions = list(arm) if isinstance(arm, Sequence) else []
         if not functions or not all(callable(f) for f in functions):
             raise ValueError(f"arm must be a NumPyro function, or several, got {arm!r}")
         if num_arms is not None and as_count("num_arms", num_arms) != len(functions):
@@ -67,7 +67,9 @@ def from_numpyro_joint(
     key: Any = 0,
 ) -> Belief:
     """A belief over correlated arms: `def model(arm, reward=None)`, latents shared by the arms."""
-    one_of("representation", representation, REPRESENTATIONS)
+    _check_arguments(representation, num_particles, reward_site, key)
+    if not callable(model):
+        raise ValueError(f"model must be a NumPyro function model(arm, reward), got {model!r}")
     count = as_count("num_arms", num_arms)
     read = read_arm(
         model, num_arms=count, joint=True, reward_site=reward_site, mean=mean, values=values
@@ -181,3 +183,13 @@ def _why_particles(models: list[ArmModel], representation: str) -> str:
         return "asked for"
     kinds = {f"{m.dim} continuous{' and discrete' * m.has_discrete} latents" for m in models}
     return " / ".join(sorted(kinds))
+
+
+def _check_arguments(representation: Any, num_particles: Any, reward_site: Any, key: Any) -> None:
+    """Before the model is read, and whether or not the representation needs them."""
+    one_of("representation", representation, REPRESENTATIONS)
+    if num_particles is not None:
+        as_count("num_particles", num_particles)
+    if not isinstance(reward_site, str):
+        raise ValueError(f"reward_site must be the name of a sample site, got {reward_site!r}")
+    as_key(key)

@@ -47,6 +47,8 @@ def find_penalty(penalty: Any) -> Penalty:
     """A penalty from its name or itself."""
     if isinstance(penalty, Penalty):
         return penalty
+    if isinstance(penalty, type):
+        raise ValueError(f"penalty must be an object, not the class: write {penalty.__name__}()")
     if not isinstance(penalty, str):
         raise ValueError(f"penalty must be a name or a Penalty, got {penalty!r}")
     return PENALTIES[one_of("penalty", penalty, PENALTIES)]

@@ -59,6 +59,8 @@ def find_policy(policy: Any, bandit: Bandit | None = None) -> Policy:
 
 
 def _find(policy: Any) -> Policy:
+    if isinstance(policy, type):
+        raise ValueError(f"policy must be an object, not the class: write {policy.__name__}()")
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Penalty):
