@@ -9,6 +9,7 @@ start from one prior: a region that none of them has ever seen is not noticed.)
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 
@@ -24,9 +25,11 @@ _LEAST_POINTS = 16
 # Below so many effective points nothing can be said of an error.
 _DEAD = 10.0
 # A belief is poor when its error is above this share of its standard deviation: a cloud of 1,024
-# points that mixes has 0.03 to 0.05. Small clouds are as good as they can be at five times theirs.
-_POOR = 0.25
-_POOR_TIMES = 5.0
+# points that mixes has 0.03 to 0.05, and one whose sixteen parts are each stuck at a point 0.27.
+# Small clouds are as good as they can be at three times what as many independent points have.
+_POOR = 0.15
+_POOR_TIMES = 3.0
+_OURS = ("irsppl.", "equinox.")
 
 
 class InaccurateBeliefWarning(UserWarning):
@@ -101,7 +104,9 @@ def standard_error(
 
 def is_poor(error: Array, sd: Array, count: int) -> Array:
     """Whether an error is large beside the standard deviation it belongs to."""
-    return error > max(_POOR, _POOR_TIMES / math.sqrt(count)) * sd
+    parts = num_parts(count)
+    unsure = widening(parts) if parts > 1 else 2.0
+    return error > max(_POOR, _POOR_TIMES * unsure / math.sqrt(count)) * sd
 
 
 def warn_poor(
@@ -111,7 +116,11 @@ def warn_poor(
     worst = max(arms, key=lambda a: error[a] / sd[a] if sd[a] > 0 else np.inf)
     with np.errstate(all="ignore"):
         relative = error[worst] / sd[worst]
-    told = f"{relative:.2g} posterior standard deviations" if np.isfinite(relative) else "unknown"
+    told = (
+        f"{relative:.2g} posterior standard deviations"
+        if np.isfinite(relative)
+        else "beyond estimate"
+    )
     which = f"arm {worst}" if len(arms) == 1 else f"arms {list(arms)}, worst of them {worst}"
     warnings.warn(
         f"the particle belief about {which} is inaccurate: the error of its mean reward is {told} "
@@ -120,5 +129,13 @@ def warn_poor(
         "(scale times standard normal instead of a normal of unknown scale), or a representation "
         "without sampling; mean_error() tells the error from now on, and this warning comes once.",
         InaccurateBeliefWarning,
-        stacklevel=4,
+        stacklevel=_users_level(),
     )
+
+
+def _users_level() -> int:
+    """The `stacklevel` at which the caller of the package stands, for a warning one frame up."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    return level
