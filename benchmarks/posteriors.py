@@ -12,53 +12,12 @@ import time
 import warnings
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from numpyro.diagnostics import effective_sample_size
-from numpyro.infer import MCMC, NUTS
 
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning
-from tests.user_models import HARD, USERS, Case, spike
+from tests.user_models import HARD, USERS, Case, nuts, spike, spike_exactly
 
 BATCH = 50  # rewards per update: one shape, so that one program serves all
-
-
-def nuts(case, belief, arms, rewards, warmup, draws, seed=0):
-    """Means of the arms, their Monte Carlo errors and standard deviations `[K]`."""
-    args, given = case.nuts_data(arms, rewards)
-    sampler = MCMC(
-        NUTS(case.function, target_accept_prob=0.9),
-        num_warmup=warmup,
-        num_samples=draws,
-        num_chains=2,
-        chain_method="sequential",
-        progress_bar=False,
-    )
-    sampler.run(jax.random.key(seed), *args, **given)
-    found = sampler.get_samples()
-    model = belief.model if case.num_arms > 1 else belief.models[0]
-    latents = {name: found[name] for name in model.latents}
-    each = jnp.arange(case.num_arms)
-
-    def means(point):
-        return jax.vmap(lambda a: model.mean(point, a if model.joint else None))(each)
-
-    mu = np.asarray(jax.jit(jax.vmap(means))(latents), np.float64)
-    chains = mu.reshape(2, draws, case.num_arms)
-    sd = mu.std(axis=0)
-    return mu.mean(axis=0), sd / np.sqrt(effective_sample_size(chains)), sd
-
-
-def spike_exactly(rewards):
-    """Of `spike`: a sum over a fine grid of the effect."""
-    grid, step = np.linspace(0, 8, 400_001, retstep=True)
-    logs = len(rewards) * (grid * np.mean(rewards) - 0.5 * grid**2) - 0.5 * grid**2
-    top = max(logs.max(), 0.0)
-    on = np.exp(logs - top) * math.sqrt(2 / math.pi) * step
-    total = on.sum() + math.exp(-top)
-    mean = on @ grid / total
-    sd = math.sqrt(on @ grid**2 / total - mean**2)
-    return np.array([mean]), np.zeros(1), np.array([sd])
 
 
 def compare(name, case, counts, num_particles, warmup, draws, seed):

@@ -13,7 +13,6 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from benchmarks.posteriors import nuts, spike_exactly
 from irsppl.beliefs._moves import even_uniforms
 from irsppl.beliefs._subclouds import (
     InaccurateBeliefWarning,
@@ -26,7 +25,7 @@ from irsppl.beliefs._subclouds import (
 from irsppl.beliefs.particles import JointParticles, Particles
 
 from .conftest import within
-from .user_models import HARD, Case, spike
+from .user_models import HARD, Case, nuts, spike, spike_exactly
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
