@@ -147,7 +147,7 @@ class Bandit(eqx.Module):
         if np.shape(reward):
             raise ValueError(f"reward must be one number, got shape {np.shape(reward)}")
         self.belief.check_reward(arm, reward)
-        return _pull(self._in_play(), jnp.asarray(arm), jnp.asarray(reward))
+        return _pull(self, jnp.asarray(arm), jnp.asarray(reward))._told()
 
     def arrive(self, pull: Any, reward: Any) -> Bandit:
         """The reward of pull number `pull` (from 0, over all arms) has arrived."""
@@ -160,7 +160,7 @@ class Bandit(eqx.Module):
                 told = ", ".join(map(str, self.pending)) or "none"
                 raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
             self.belief.check_reward(self.pulled[int(pull)], reward)
-        return _arrive(self._in_play(), jnp.asarray(pull), jnp.asarray(reward))
+        return _arrive(self, jnp.asarray(pull), jnp.asarray(reward))._told()
 
     def _check_paid(self, arm: Any) -> None:
         if self.purse is None or not is_concrete(self.purse, arm):
@@ -168,8 +168,9 @@ class Bandit(eqx.Module):
         if not bool(self.purse.affordable()[int(arm)]):
             raise ValueError(f"arm {int(arm)} costs more than the {self.budget:g} that is left")
 
-    def _in_play(self) -> Bandit:
-        return eqx.tree_at(lambda b: b.belief, self, self.belief.in_play())
+    def _told(self) -> Bandit:
+        belief = self.belief.tell()
+        return self if belief is self.belief else eqx.tree_at(lambda b: b.belief, self, belief)
 
     @property
     def pending(self) -> tuple[int, ...]:

@@ -144,8 +144,8 @@ class Belief(eqx.Module):
         """Numbers that one future takes while it is worked on; it sizes chunks of futures."""
         return self.num_arms * horizon
 
-    def in_play(self) -> Belief:
-        """The same belief, marked as one that data have reached (its structure may change once)."""
+    def tell(self) -> Belief:
+        """Warn of a belief that knows itself to be inaccurate; what is returned has warned."""
         return self
 
     def for_simulation(self) -> Belief:
