@@ -301,3 +301,14 @@ def test_weights_from_decisions_are_unbiased():
     for arm, p in enumerate((0.8, 0.15, 0.05)):
         weights = np.array([(d.arm == arm) / d.probability for d in made])
         within(weights.mean(), weights.std() / np.sqrt(decisions), 1 - (1 - p) ** (n + 1))
+
+
+def test_the_index_policy_looks_no_closer_than_it_must():
+    """Bisection that stops once the best arm is clear finds the arm that all of it would find."""
+    bandit, policy = bandit_with("delay law").pull(0).pull(1), irsppl.Index()
+    keys = jax.random.split(jax.random.key(6), 100)
+    full, quick = (
+        jax.jit(jax.vmap(lambda key, only=only: policy.indices(key, bandit, only)))(keys)
+        for only in (False, True)
+    )
+    np.testing.assert_array_equal(np.argmax(full, axis=1), np.argmax(quick, axis=1))

@@ -70,7 +70,10 @@ def _trace(function: Callable[..., Any], dynamic: Any, static: Any) -> tuple[str
     def decide(key: Any, dynamic: Any) -> Any:
         return function(key, eqx.combine(dynamic, static))
 
-    closed = jax.make_jaxpr(decide)(jax.random.key(0), dynamic)
+    closed, told = jax.make_jaxpr(decide, return_shape=True)(jax.random.key(0), dynamic)
+    shape, dtype = getattr(told, "shape", None), getattr(told, "dtype", float)
+    if shape != () or not jax.dtypes.issubdtype(dtype, np.integer):
+        raise TypeError("no arm")  # Python will call it again, and say what it returned
     live = set(closed.jaxpr.invars)
     for equation in closed.jaxpr.eqns:
         if any(not hasattr(v, "val") and v in live for v in equation.invars):
