@@ -193,8 +193,9 @@ def _measured(model: ArmModel, say: str) -> ArmModel:
         )
     model = _with_uniforms(dataclasses.replace(model, _tables=prior_tables(model, laws[0])))
     trial = try_out(model, say)
-    if model.mean_method == "closed form" and np.all(np.isnan(trial.means)):
-        # NumPyro gives NaN for means it does not know as well as for those that do not exist.
+    if model.mean_method == "closed form" and np.any(np.isnan(trial.means)):
+        # NumPyro gives NaN for means it does not know, for those that do not exist, and where its
+        # formula underflows.
         model = dataclasses.replace(model, mean_method="quadrature")
         trial = try_out(model, say)
     check_trial(model, trial, say)
