@@ -7,6 +7,7 @@ point of the interval where the density is largest, so that nothing cancels.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
-from irsppl.models._distributions import Distribution
+from irsppl.models._distributions import ZERO_INFLATED, Distribution, is_discrete
 
 _CELLS = 32
 _REACH = 40.0  # nats below the largest density, where the integrals end
@@ -34,7 +35,12 @@ _TRUNCATED = tuple(
 
 
 def stable(fn: Distribution) -> Distribution:
-    """`fn`, or the same law in a form that does not underflow."""
+    """`fn`, or the same law in a form that does not underflow, and that knows its own support."""
+    if isinstance(fn, ZERO_INFLATED) and not is_discrete(fn):
+        # NumPyro validates against the base's support, which leaves out the zero.
+        fn = copy.copy(fn)
+        fn._validate_args = False
+        return fn
     normal = isinstance(fn, _TRUNCATED) and type(fn.base_dist) is dist.Normal
     return TruncatedNormal(fn) if normal and fn.shape() == () else fn
 
