@@ -97,9 +97,7 @@ class Quadrature(Points):
             return self
         rewards = jnp.pad(self.record.rewards, ((0, 0), (0, more)), mode="edge")
         times = jnp.pad(self.record.times, ((0, 0), (0, more)))
-        return eqx.tree_at(
-            lambda b: (b.record.rewards, b.record.times), self, (rewards, times)
-        )
+        return eqx.tree_at(lambda b: (b.record.rewards, b.record.times), self, (rewards, times))
 
     def for_simulation(self) -> Self:
         return eqx.tree_at(lambda b: b.record, self, None, is_leaf=lambda x: x is None)
@@ -167,8 +165,8 @@ class Quadrature(Points):
         posterior the rule itself is far better than its halves (their error is near the fourth
         root of its own, relative to the posterior's standard deviation), so the estimate is on the
         safe side. What lies beyond the ends is added as if weights went on falling as they do
-        there; where they rise, because the data lie beyond the nodes (which can happen inside
-        compiled programs only), the distance from there to the mean is added.
+        there; infinite where they rise, because the data lie beyond the nodes, which can happen
+        inside compiled programs only: elsewhere new nodes are laid.
         """
         return _mean_error(self)
 
@@ -207,10 +205,7 @@ def _beyond(logs: Float[Array, "G N"], mu: Float[Array, "G N"], mean: Array) -> 
     ratio = jnp.exp(logs[:, 0] - logs[:, 1])
     next_mu = 2 * mu[:, 0] - mu[:, 1]
     tail = weight * ratio / (1 - ratio) * jnp.abs(next_mu - mean)
-    # Weights that rise to the end: where the posterior is can be anywhere beyond; as far as the
-    # nodes reach is the least that is unknown.
-    reach = jnp.max(mu, axis=1) - jnp.min(mu, axis=1)
-    tail = jnp.where(ratio < 1, jnp.minimum(tail, reach), reach)
+    tail = jnp.where(ratio < 1, tail, jnp.inf)
     return jnp.where(weight > 1e-30, tail, 0)  # also where both weights are zero
 
 
