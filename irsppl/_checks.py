@@ -124,8 +124,8 @@ def require_range(module: Any) -> None:
         if not np.all(ok):
             raise ValueError(
                 f"{name} must be finite and at most {most:.2g} in size, so that {host.dtype} can "
-                f"hold its square, got {np.asarray(host[~ok].flat[:3]).tolist()}; rescale the rewards, or "
-                "work in double precision (jax_enable_x64)"
+                f"hold its square, got {host[~ok][:3].tolist()}; rescale the rewards, or work in "
+                "double precision (jax_enable_x64)"
             )
 
 

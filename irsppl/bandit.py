@@ -126,10 +126,9 @@ class Bandit(eqx.Module):
         """The reward of pull number `pull` (from 0, over all arms) has arrived."""
         if self.pulled is None:
             raise ValueError("this bandit keeps no record of its pulls, so none can be pending")
-        if is_concrete(self, pull):
-            if int(pull) not in self.pending:
-                told = ", ".join(map(str, self.pending)) or "none"
-                raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
+        if is_concrete(self, pull) and int(pull) not in self.pending:
+            told = ", ".join(map(str, self.pending)) or "none"
+            raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
         if np.shape(reward):
             raise ValueError(f"reward must be one number, got shape {np.shape(reward)}")
         arm = self.pulled[jnp.asarray(pull)]

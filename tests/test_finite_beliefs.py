@@ -116,9 +116,7 @@ def test_a_reward_of_zero_density_is_refused_and_the_belief_stays(name):
         lambda: bandit.pull(0, 3.0),
         lambda: bandit.pull(0).arrive(0, 3.0),
     ):
-        with pytest.raises(
-            ValueError, match="reward .* must be|reward .*refused .* zero likelihood|reward must be"
-        ):
+        with pytest.raises(ValueError, match=r"reward (must be|.*refused .* zero likelihood)"):
             call()
     np.testing.assert_array_equal(before, np.asarray(bandit.belief.predictive_mean()))
 
@@ -152,7 +150,7 @@ def test_parameters_that_arithmetic_cannot_carry_are_refused(make, message):
 
 def test_an_update_that_overflows_is_refused():
     belief = irsppl.NormalInverseGamma([0.0], [1.0], [2.0], [1.0])
-    with pytest.raises(ValueError, match="reward .* cannot hold"):
+    with pytest.raises(ValueError, match=r"reward .* cannot hold"):
         belief.update(0, 1e18)
     with jax.enable_x64(True):
         wide = irsppl.NormalInverseGamma(*(np.array([x]) for x in (0.0, 1.0, 2.0, 1.0)))
@@ -173,9 +171,9 @@ def by_grid(successes, failures):
 
 
 @pytest.mark.parametrize(
-    ("successes", "failures"), [(0, 1), (20, 30), (2000, 0), (0, 2000), (80_000, 120_000)]
+    ("successes", "failures", "nodes"),
+    [(2000, 0, 16), (700, 1300, 16), (2000, 0, 256), (0, 2000, 256), (80_000, 120_000, 256)],
 )
-@pytest.mark.parametrize("nodes", [16, 256])
 def test_quadrature_nodes_follow_the_data(successes, failures, nodes):
     """Against a grid of four million points: off the first nodes, and far narrower than they are
     apart. The stated error covers, and is small."""

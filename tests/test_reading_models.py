@@ -72,7 +72,7 @@ FINE = {
 
 @pytest.mark.parametrize("name", INFINITE)
 def test_an_infinite_prior_mean_is_refused(name):
-    with pytest.raises(ValueError, match="Pareto index k = .*expectation is infinite"):
+    with pytest.raises(ValueError, match=r"Pareto index k = .*expectation is infinite"):
         read_arm(INFINITE[name])
 
 
@@ -179,7 +179,7 @@ def test_zero_inflated_amounts():
         law = dist.ZeroInflatedDistribution(dist.Gamma(2.0, rate), gate=gate)
         sample("reward", law, obs=reward)
 
-    with pytest.raises(ValueError, match="counts only.*HurdleDistribution.dist.Gamma"):
+    with pytest.raises(ValueError, match=r"counts only.*HurdleDistribution.dist.Gamma"):
         irsppl.from_numpyro(inflated, 2)
 
     def hurdle(reward=None):

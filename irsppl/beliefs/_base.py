@@ -239,7 +239,12 @@ class Belief(eqx.Module):
     # ---- public, shared by all
     def update(self, arm: Any, reward: Any) -> Belief:
         """The belief after seeing `reward` from `arm`; arrays of both update in one call."""
-        arms, rewards = np.shape(arm), np.shape(reward)
+        try:
+            arms, rewards = np.shape(arm), np.shape(reward)
+        except ValueError as error:
+            raise ValueError(
+                f"arm and reward must both be scalars, or arrays of one length, got {reward!r}"
+            ) from error
         if arms != rewards or len(arms) > 1:
             raise ValueError(
                 "arm and reward must both be scalars, or arrays of one length, "

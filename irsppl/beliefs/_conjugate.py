@@ -81,7 +81,7 @@ class Conjugate(Belief):
                 given = {name: np.asarray(leaf).tolist() for name, leaf in vars(self).items()}
                 raise ValueError(
                     f"{', '.join(given)} must lie closer together in size: their {what} is "
-                    f"{host.tolist()} in {host.dtype}, got {given}; rescale the rewards, or work in "
+                    f"{host.tolist()} in {host.dtype}, got {given}; rescale them, or work in "
                     "double precision (jax_enable_x64)"
                 )
 

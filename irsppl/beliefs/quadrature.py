@@ -364,9 +364,9 @@ def _warn_if_coarse(belief: Quadrature, full: np.ndarray) -> None:
         if full[arm]
         else f"{belief.num_points} nodes are too few; give more with num_particles="
     )
+    mean = float(belief.predictive_mean()[arm])
     warnings.warn(
-        f"the quadrature of arm {arm} is coarse: its mean reward {belief.predictive_mean()[arm]:.4g}"
-        f" has an error of up to {error[arm]:.2g}, beside a standard deviation of {sd[arm]:.2g}: "
-        f"{why}",
+        f"the quadrature of arm {arm} is coarse: its mean reward {mean:.4g} has an error of "
+        f"up to {error[arm]:.2g}, beside a standard deviation of {sd[arm]:.2g}: {why}",
         stacklevel=4,
     )

@@ -66,7 +66,7 @@ def calling(
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """call(arm, reward): the user's function in its own signature. An object, so that it pickles."""
+    """call(arm, reward): the user's function in its own signature. An object, to be pickled."""
 
     function: Callable[..., Any]
     arm: str | None  # the keyword that takes the arm, if one does
