@@ -185,6 +185,36 @@ def require_finite(name: str, array: Any) -> None:
         require(name, array, np.isfinite(np.asarray(array)), "finite")
 
 
+def require_range(module: Any) -> None:
+    """Refuse arrays of a module whose numbers are not finite, or whose squares are not.
+
+    Named after their fields. Log-weights may be minus infinity, but not all of them; a field that
+    starts out as NaN throughout says that there is nothing yet.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(module):
+        if not isinstance(leaf, (jax.Array, np.ndarray)) or not jnp.issubdtype(
+            leaf.dtype, jnp.floating
+        ):
+            continue
+        names = [str(getattr(key, "name", getattr(key, "key", ""))) for key in path]
+        name, host = names[-1], np.asarray(leaf)
+        if name == "log_weights":
+            top = host.max(axis=-1)
+            require(name, top, np.isfinite(top), "finite at some point, and nowhere NaN")
+            continue
+        if np.all(np.isnan(host)):
+            continue
+        # Latents are the model's own business, as long as they are numbers.
+        most = np.finfo(host.dtype).max if "params" in names else np.finfo(host.dtype).max ** 0.5
+        ok = np.abs(host) <= most
+        if not np.all(ok):
+            raise ValueError(
+                f"{name} must be finite and at most {most:.2g} in size, so that {host.dtype} can "
+                f"hold its square, got {host[~ok][:3].tolist()}; rescale the rewards, or work in "
+                "double precision (jax_enable_x64)"
+            )
+
+
 def as_count(
     name: str, value: Any, minimum: int = 1, maximum: int | None = None, why: str = ""
 ) -> int:

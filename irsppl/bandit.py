@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from irsppl._checks import MOST_PERIODS, as_count, as_key, check_number, is_concrete, side_key
 from irsppl.beliefs import Belief
+from irsppl.beliefs._base import examined
 from irsppl.budgets import Purse, read_budget
 from irsppl.delays import Delay, read_delay
 from irsppl.horizons import SurvivorTable, read_horizon
@@ -144,10 +145,8 @@ class Bandit(eqx.Module):
         if reward is None:
             return _pull_unseen(self, jnp.asarray(arm))
         check_number("reward", reward)
-        if np.shape(reward):
-            raise ValueError(f"reward must be one number, got shape {np.shape(reward)}")
-        self.belief.check_reward(arm, reward)
-        return _pull(self, jnp.asarray(arm), jnp.asarray(reward))._told()
+        rewards = self.belief.as_rewards(arm, reward)
+        return self._settled(_pull(self, jnp.asarray(arm), rewards), arm, reward)
 
     def arrive(self, pull: Any, reward: Any) -> Bandit:
         """The reward of pull number `pull` (from 0, over all arms) has arrived."""
@@ -159,18 +158,23 @@ class Bandit(eqx.Module):
             if int(pull) not in self.pending:
                 told = ", ".join(map(str, self.pending)) or "none"
                 raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
-            self.belief.check_reward(self.pulled[int(pull)], reward)
-        return _arrive(self, jnp.asarray(pull), jnp.asarray(reward))._told()
+        arm = self.pulled[jnp.asarray(pull)]
+        rewards = self.belief.as_rewards(arm, reward)
+        return self._settled(_arrive(self, jnp.asarray(pull), rewards), arm, reward)
+
+    def _settled(self, played: tuple[Bandit, Array], arm: Any, reward: Any) -> Bandit:
+        """The bandit after a reward, if its belief is one; what it has to say is said."""
+        bandit, state = played
+        belief = self.belief.settled(bandit.belief, state, arm, reward).tell()
+        if belief is bandit.belief:
+            return bandit
+        return eqx.tree_at(lambda b: b.belief, bandit, belief)
 
     def _check_paid(self, arm: Any) -> None:
         if self.purse is None or not is_concrete(self.purse, arm):
             return
         if not bool(self.purse.affordable()[int(arm)]):
             raise ValueError(f"arm {int(arm)} costs more than the {self.budget:g} that is left")
-
-    def _told(self) -> Bandit:
-        belief = self.belief.tell()
-        return self if belief is self.belief else eqx.tree_at(lambda b: b.belief, self, belief)
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -348,7 +352,10 @@ def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
     )
 
 
-_pull = eqx.filter_jit(advance)
+@eqx.filter_jit
+def _pull(bandit: Bandit, arm: Array, reward: Array) -> tuple[Bandit, Array]:
+    after = advance(bandit, arm, reward)
+    return after, examined(bandit.belief, after.belief)
 
 
 def advance_unseen(bandit: Bandit, arm: Array) -> Bandit:
@@ -369,4 +376,7 @@ def deliver(bandit: Bandit, pull: Array, reward: Array) -> Bandit:
     )
 
 
-_arrive = eqx.filter_jit(deliver)
+@eqx.filter_jit
+def _arrive(bandit: Bandit, pull: Array, reward: Array) -> tuple[Bandit, Array]:
+    after = deliver(bandit, pull, reward)
+    return after, examined(bandit.belief, after.belief)

@@ -18,9 +18,9 @@ from irsppl.beliefs._points import (
     check_support,
     log_likelihoods,
     normalise,
-    refuse_impossible,
     sample_rewards,
     value_likelihoods,
+    why_impossible,
 )
 from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
@@ -76,10 +76,8 @@ class JointPoints(Belief):
         row = log_likelihoods(self.model, self.params, reward[None], arm)[0]
         return eqx.tree_at(lambda b: b.log_weights, self, normalise(self.log_weights + row))
 
-    def update(self, arm: Any, reward: Any) -> Belief:
-        updated = super().update(arm, reward)
-        refuse_impossible(updated, arm, reward)
-        return updated
+    def _why_not_finite(self) -> str:
+        return why_impossible(self.kind, self.num_points)
 
     def _sample(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)

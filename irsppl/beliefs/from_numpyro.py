@@ -13,9 +13,11 @@ from irsppl.beliefs._base import Belief
 from irsppl.beliefs._joint import joint_enumeration
 from irsppl.beliefs.enumeration import enumeration
 from irsppl.beliefs.particles import DEFAULT_PARTICLES, JointParticles, Particles
-from irsppl.beliefs.quadrature import DEFAULT_NODES, can_serve, quadrature
+from irsppl.beliefs.quadrature import DEFAULT_NODES, LEAST_NODES, can_serve, quadrature
 from irsppl.models import ArmModel, read_arm
 
+# A cloud of fewer points is no picture of a prior.
+LEAST_PARTICLES = 8
 REPRESENTATIONS = ("auto", "conjugate", "enumeration", "quadrature", "particles")
 
 
@@ -101,7 +103,7 @@ def from_numpyro_joint(
         representation == "auto" and read.enumerate_latents() is not None
     ):
         return joint_enumeration(read, "all latents are discrete and few")
-    size = _points(num_particles, DEFAULT_PARTICLES)
+    size = _points(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
     return JointParticles(read, size, as_key(key), _why_particles([read], representation))
 
 
@@ -137,9 +139,9 @@ def _represent(
                     "representation='particles'"
                 )
     if representation == "quadrature" or (not forced and all(map(can_serve, models))):
-        nodes = _points(num_particles, DEFAULT_NODES)
+        nodes = _points(num_particles, DEFAULT_NODES, LEAST_NODES, "quadrature")
         return quadrature(models, groups, nodes, _told(forced, "one continuous latent per arm"))
-    size = _points(num_particles, DEFAULT_PARTICLES)
+    size = _points(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
     return Particles(models, groups, size, as_key(key), _why_particles(models, representation))
 
 
@@ -170,8 +172,16 @@ def _conjugate(models: list[ArmModel], groups: list[list[int]]) -> Belief | None
     return family(**fields)
 
 
-def _points(given: int | None, default: int) -> int:
-    return default if given is None else as_count("num_particles", given)
+def _points(given: int | None, default: int, least: int, what: str) -> int:
+    if given is None:
+        return default
+    count = as_count("num_particles", given)
+    if count < least:
+        raise ValueError(
+            f"num_particles must be at least {least} for {what}: fewer points say nothing of the "
+            f"prior, got {given} (the default is {default})"
+        )
+    return count
 
 
 def _told(forced: bool, reason: str) -> str:
