@@ -266,12 +266,12 @@ class Belief(eqx.Module):
         if not is_concrete(arm, reward):
             return jnp.asarray(reward)
         try:
-            host = np.asarray(reward)
-            host = host.astype(np.float64) if host.dtype.kind in "biufO" else None
+            given = np.asarray(reward)
+            if given.dtype.kind not in "biufO":
+                raise TypeError
+            host = given.astype(np.float64)
         except (TypeError, ValueError, OverflowError):
-            host = None
-        if host is None:
-            raise ValueError(f"reward must be a number, got {reward!r}")
+            raise ValueError(f"reward must be a number, got {reward!r}") from None
         self.check_reward(arm, reward)
         most = float(np.sqrt(np.finfo(self._dtype).max))
         if not np.all(np.abs(host) <= most):
