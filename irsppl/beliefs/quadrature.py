@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import equinox as eqx
 import jax
@@ -154,7 +154,7 @@ class Quadrature(Points):
         full = ~self._counts() & (seen > self.record.rewards.shape[1])
         for arm in np.flatnonzero(np.asarray(_needy(self)) & (seen > 0)):
             moved = None if full[arm] else _moved(belief, int(arm))
-            belief = belief if moved is None else moved
+            belief = belief if moved is None else cast(Self, moved)
         _warn_if_coarse(belief, full)
         return belief
 
@@ -289,12 +289,13 @@ def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
         for start in range(0, len(x), num_nodes):
             part = x[start : start + num_nodes]
             padded = np.pad(part, (0, num_nodes - len(part)), mode="edge")
-            at, means, logs = _posterior(model, padded, rewards, times, jnp.asarray(blocks))
-            found.append([np.asarray(a)[: len(part)] for a in (at[name], means, logs)])
+            at, *rest = _posterior(model, jnp.asarray(padded), *data, jnp.asarray(blocks))
+            found.append([np.asarray(a)[: len(part)] for a in (at[name], *rest)])
         latent, means, logs = (np.concatenate(column) for column in zip(*found, strict=True))
         return latent, means, logs
 
     with jax.enable_x64(True):
+        data = jnp.asarray(rewards), jnp.asarray(times)
         nodes = np.asarray(belief.params[group][name][place], np.float64)
         x = np.asarray(jax.vmap(lambda p: model.unconstrain({name: p}))(jnp.asarray(nodes)))[:, 0]
         mode, width = _peak(lambda x: weigh(x)[2], np.unique(x[np.isfinite(x)]))

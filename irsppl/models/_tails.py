@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from irsppl.models._model import ArmModel
 
 _DRAWS = 20_000
-_RADII = (4.5, 6.0, 7.5)  # 7.5: one in 3e13, still well inside what float64 uniforms can say
+_RADII = (3.5, 5.0, 6.5)  # 6.5: one in 2e10; what is rarer than that plays no part
 _STARTS = 16  # per tail
 _TURNS = 3  # of the search for the worst direction
 _POINTS = 4096
