@@ -14,10 +14,11 @@ import numpy as np
 import xarray as xr
 
 from irsppl._checks import as_count
+from irsppl._progress import Progress
 from irsppl.bounds import CONTROLS, Sampler, solve_inner, steadied_mean
 from irsppl.outcomes import Outcome
 from irsppl.penalties import find_penalty
-from irsppl.simulate import _show, chunks, draw_outcomes, simulate
+from irsppl.simulate import chunks, draw_outcomes, simulate
 from irsppl.studies.slip import check_slip, one_stream_outcomes
 from irsppl.studies.store import Store, write_atomically
 from irsppl.studies.study import Study
@@ -84,7 +85,7 @@ def run_study(
     folder = pathlib.Path(out) / study.name
     folder.mkdir(parents=True, exist_ok=True)
     _check_manifest(folder / "manifest.json", study, key, block)
-    runner = _Runner(study, key, Store(folder / "chunks"), _show(progress), workers)
+    runner = _Runner(study, key, Store(folder / "chunks"), progress, workers)
     runner.run(replications, block, shared_stream)
     data = runner.dataset()
     report.write(study, data, folder, compare)
@@ -144,7 +145,7 @@ def _differences(then: Any, now: Any, where: str = "") -> Iterable[str]:
 class _Runner:
     """The pieces of a study: which there are, how each is made, what they add up to."""
 
-    def __init__(self, study: Study, key: int, store: Store, progress: bool, workers: int | None):
+    def __init__(self, study: Study, key: int, store: Store, progress: bool | None, workers: int | None):
         self.study, self.key, self.store = study, key, store
         self.progress, self.workers = progress, workers
         self.horizons = study.all_horizons()
@@ -207,8 +208,6 @@ class _Runner:
 
     def _finish(self, plan: list[Identity], title: str) -> None:
         """Compute and save what is not on disk yet."""
-        from tqdm.auto import tqdm
-
         missing = []
         for identity in plan:
             arrays = self.store.load(identity)
@@ -218,22 +217,14 @@ class _Runner:
                 self.pieces[identity] = arrays
                 self.reused += 1
         total, left = sum(map(_weight, plan)), sum(map(_weight, missing))
-        with tqdm(
-            total=total,
-            initial=total - left,
-            desc=title,
-            unit="pull",
-            unit_scale=True,
-            smoothing=0,  # the time left from the mean speed: pieces differ much
-            disable=not self.progress,
-        ) as bar:
+        with Progress(total, title, "pull", self.progress, initial=total - left) as told:
             for identity in missing:
                 kind, label, horizon = identity[:3]
-                bar.set_postfix_str(f"{label}, horizon {horizon}")
+                told.doing(f"{label}, horizon {horizon}")
                 self.pieces[identity] = self.makers[kind](*identity[1:])
                 self.store.save(identity, self.pieces[identity])
                 self.computed += 1
-                bar.update(_weight(identity))
+                told.update(_weight(identity))
 
     # ---- how
     def _make_exact(self, name: str, horizon: int) -> Arrays:
