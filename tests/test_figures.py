@@ -63,7 +63,7 @@ def test_every_known_name_has_a_look_of_its_own_in_every_figure():
 
 def test_an_own_policy_looks_the_same_beside_others():
     one = looks(plot_horizons(studied(["ts", "my rule"], ("ts",))))
-    other = looks(plot_horizons(studied(["my rule", "opt", "ids"], ("ts",))))
+    other = looks(plot_horizons(studied(["my rule", "opt", "irs.fh"], ("ts",))))
     assert one["my rule"] == other["my rule"]
 
 
@@ -107,11 +107,9 @@ def test_the_number_of_replications_is_stated():
     assert "100 to 200 replications" in plot_horizons(data).get_ylabel()
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_every_panel_of_a_belief_has_its_numbers():
-    num_arms = 6
-    names = [f"treatment {a}" for a in range(num_arms)]
-    belief = irsppl.BetaBernoulli(np.ones(num_arms), np.ones(num_arms))
+    names = [f"treatment {a}" for a in range(6)]
+    belief = irsppl.NormalNormal(np.zeros(6), np.ones(6), np.ones(6))
     bandit = irsppl.Bandit(belief, 5, labels=names)
     panels = plot_belief(bandit, [0, 0], [1, 0], horizon=5, num_paths=3)
     panels[0].figure.canvas.draw()
