@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing
+from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
@@ -27,13 +28,10 @@ from irsppl.penalties import (
 )
 from irsppl.results import finite_result
 from irsppl.simulate import (
-    _show,
     chunks,
     draw_outcomes,
     name_policies,
-    run_chunks,
     simulate,
-    threads_for,
 )
 
 # Path values with known means that steady the sampled bounds, most useful first.
@@ -187,7 +185,7 @@ def bound(
     picked = next(iter(named))
     if sampled or benchmark is None:
         controls = _controls(bandit, sampled)
-        run = Sampler(bandit, sampled, controls, benchmark, _show(progress), workers)
+        run = Sampler(bandit, sampled, controls, benchmark, progress, workers)
         if several and len(named) > 1:
             # Picking the least of noisy estimates would bias it low: pick on other futures.
             pilot = run(jax.random.fold_in(key, 2), min(_PILOT, num_samples), exact)
@@ -243,7 +241,7 @@ class Sampler:
         sampled: list[Penalty],
         controls: dict[str, float],
         benchmark: float | None,
-        progress: bool,
+        progress: bool | None,
         workers: int | None,
     ):
         self.bandit, self.sampled, self.controls = bandit, sampled, controls
@@ -313,15 +311,17 @@ def inner_values(
     count: int,
     *,
     start: int = 0,
-    progress: bool = False,
+    progress: bool | None = False,
     title: str = "",
     workers: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
     needed = {penalty.label: penalty for penalty in penalties}
 
-    def work(begin: int, end: int, size: int) -> dict[str, np.ndarray]:
-        outcomes = draw_outcomes(bandit, key, start + begin, size)
+    def draw(begin: int, end: int, size: int) -> Outcome:
+        return draw_outcomes(bandit, key, start + begin, size)
+
+    def work(outcomes: Outcome, begin: int, end: int) -> dict[str, np.ndarray]:
         return {n: p.values(bandit, outcomes)[: end - begin] for n, p in needed.items()}
 
     compiled = not bandit.constraints and not bandit.pending
@@ -329,8 +329,8 @@ def inner_values(
     if "irs.v-emax" in needed:  # its kernel is for two Bernoulli or two Gaussian arms
         kernel = bandit.belief.kernel_state()
         compiled = compiled and bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
-    workers = threads_for(bandit, compiled, workers)
-    parts = run_chunks(work, chunks(bandit, count), progress, title, workers)
+    threads = threads_for(bandit, compiled, workers)
+    parts = run_chunks(draw, work, chunks(bandit, count), progress, title, threads)
     return {name: np.concatenate([part[name] for part in parts]) for name in needed}
 
 

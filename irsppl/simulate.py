@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -25,6 +23,7 @@ from irsppl._checks import (
     require_finite,
     side_key,
 )
+from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
@@ -221,50 +220,6 @@ def chunks(bandit: Bandit, total: int) -> list[tuple[int, int, int]]:
     return [(start, min(start + size, total), size) for start in range(0, total, size)]
 
 
-def threads_for(bandit: Bandit, compiled: bool, workers: int | None) -> int | None:
-    """How many threads may work: several only where CPU kernels do it, not XLA."""
-    return workers if compiled and bandit.belief.kernel_state() is not None else 1
-
-
-def run_chunks(
-    work: Callable[[int, int, int], Any],
-    plan: list[tuple[int, int, int]],
-    progress: bool,
-    title: str,
-    workers: int | None = None,
-) -> list[Any]:
-    """`work` on every chunk, in threads (compiled kernels release the GIL), in order of chunks.
-
-    workers must be 1 where the work is XLA programs with loops: on a CPU they run on one pool of
-    threads, and two of them at once can wait for each other for ever (see `threads_for`).
-    """
-    from tqdm.auto import tqdm
-
-    workers = workers or os.cpu_count() or 1
-    done: list[Any] = [None] * len(plan)
-    # A caller's `with jax.enable_x64()` holds for its own thread only.
-    wide = jax.config.read("jax_enable_x64")
-
-    def in_thread(*chunk: int) -> Any:
-        with jax.enable_x64(wide):
-            return work(*chunk)
-
-    with (
-        tqdm(total=plan[-1][1], desc=title, unit="rep", disable=not progress) as bar,
-        ThreadPoolExecutor(min(workers, len(plan))) as pool,
-    ):
-        futures = {pool.submit(in_thread, *chunk): i for i, chunk in enumerate(plan)}
-        try:
-            for future in as_completed(futures):
-                i = futures[future]
-                done[i] = future.result()
-                bar.update(plan[i][1] - plan[i][0])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return done
-
-
 # ------------------------------------------------------------------ simulate
 
 
@@ -329,8 +284,8 @@ def simulate(
     this fixed truth instead of one drawn from the belief. per_period: also the mean regret of each
     period. start: number of the first replication, so that a long run can be cut into blocks.
     outcomes: play on these futures (fields with a leading axis over replications) instead of
-    drawing any. progress: a progress bar (default: on a terminal). workers: threads (default:
-    cores).
+    drawing any. progress: a bar on a terminal, lines now and then elsewhere (both on standard
+    error; False: nothing). workers: threads (default: cores).
 
     Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
     replication, arm). Memory for futures is bounded: they are drawn and dropped chunk by chunk.
@@ -370,15 +325,16 @@ def simulate(
         player(policy, bandit, key, label, num_replications) for label, policy in named.items()
     ]
     compiled = all(path_kernel(policy, bandit) is not None for policy in named.values())
-    workers = threads_for(bandit, compiled and not bandit.constraints, workers)
+    threads = threads_for(bandit, compiled and not bandit.constraints, workers)
     benchmark, periods = find_penalty("ts"), int(bandit.remaining)
 
-    def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
+    def draw(start: int, stop: int, size: int) -> Outcome:
         if outcomes is None:
-            futures = draw_outcomes(bandit, key, first + start, size, means)
-        else:
-            rows_of = np.minimum(np.arange(start, start + size), stop - 1)
-            futures = jax.tree.map(lambda field: np.asarray(field)[rows_of], outcomes)
+            return draw_outcomes(bandit, key, first + start, size, means)
+        rows_of = np.minimum(np.arange(start, start + size), stop - 1)
+        return jax.tree.map(lambda field: np.asarray(field)[rows_of], outcomes)
+
+    def work(futures: Outcome, start: int, stop: int) -> dict[str, np.ndarray]:
         best = benchmark.values(bandit, futures)[: stop - start]
         truth = np.asarray(futures.means, np.float64)[: stop - start]
         rewards = np.asarray(after_pending_batch(bandit, futures.rewards))
@@ -395,7 +351,8 @@ def simulate(
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     title = ", ".join(named)
-    parts = run_chunks(work, chunks(bandit, num_replications), _show(progress), title[:40], workers)
+    plan = chunks(bandit, num_replications)
+    parts = run_chunks(draw, work, plan, progress, title[:40], threads)
     return simulation_dataset(bandit, list(named), parts, means)
 
 
@@ -416,14 +373,6 @@ def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
         if needed is not None and getattr(outcomes, name) is None:
             raise ValueError(f"outcomes must have {name} for a bandit like this one")
     return shape[0]
-
-
-def _show(progress: bool | None) -> bool:
-    if progress is None:
-        import sys
-
-        return sys.stderr.isatty()
-    return progress
 
 
 def _account(
