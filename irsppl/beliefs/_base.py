@@ -269,10 +269,11 @@ class Belief(eqx.Module):
             given = np.asarray(reward)
             if given.dtype.kind not in "biufO":
                 raise TypeError
-            host = given.astype(np.float64)
+            numbers = [float(x) for x in given.ravel()]  # of None, say, NumPy would make NaN
+            host = np.array(numbers, np.float64).reshape(given.shape)
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"reward must be a number, got {reward!r}") from None
-        self.check_reward(arm, reward)
+        self.check_reward(arm, host if given.dtype.kind == "O" else reward)
         most = float(np.sqrt(np.finfo(self._dtype).max))
         if not np.all(np.abs(host) <= most):
             raise ValueError(
