@@ -1,7 +1,9 @@
 """The contract of all beliefs: no NaN and no infinity enters one, by data or by parameters."""
 
+import functools
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,9 +65,14 @@ BELIEFS = {**FAMILIES, **POINTS, **OTHERS}
 POSSIBLE = {"dirichlet-categorical": 0.5, "beta-bernoulli": 1.0, "gamma-poisson": 2.0}
 
 
-@pytest.fixture(scope="module", params=BELIEFS)
+@functools.cache  # models are compiled for by identity
+def made(name):
+    return BELIEFS[name]()
+
+
+@pytest.fixture(params=BELIEFS)
 def named(request):
-    return request.param, BELIEFS[request.param]()
+    return request.param, made(request.param)
 
 
 def finite(belief):
@@ -107,7 +114,7 @@ def test_a_possible_reward_enters_every_belief(named):
 @pytest.mark.parametrize("name", POINTS)
 def test_a_reward_of_zero_density_is_refused_and_the_belief_stays(name):
     """As in the field: th ~ Uniform(1, 2), reward ~ Uniform(0, th), and 3 comes in."""
-    belief = POINTS[name]()
+    belief = made(name)
     bandit = irsppl.Bandit(belief, 20)
     before = np.asarray(belief.predictive_mean())
     for call in (
@@ -122,7 +129,7 @@ def test_a_reward_of_zero_density_is_refused_and_the_belief_stays(name):
 
 
 def test_a_cloud_that_cannot_explain_a_reward_says_what_to_do():
-    cloud = POINTS["particles"]()
+    cloud = made("particles")
     with pytest.raises(ValueError, match="64 points; give more with num_particles="):
         cloud.update(0, 1.9999999)
 
@@ -160,6 +167,11 @@ def test_an_update_that_overflows_is_refused():
 # ---- quadrature that follows the data
 
 
+@functools.cache
+def logits(nodes):
+    return irsppl.from_numpyro(logit, 3, num_particles=nodes)
+
+
 def by_grid(successes, failures):
     """Mean and sd of the success probability under `logit`, on four million points."""
     x = np.linspace(-15, 25, 4_000_001)
@@ -177,7 +189,7 @@ def by_grid(successes, failures):
 def test_quadrature_nodes_follow_the_data(successes, failures, nodes):
     """Against a grid of four million points: off the first nodes, and far narrower than they are
     apart. The stated error covers, and is small."""
-    belief = irsppl.from_numpyro(logit, 3, num_particles=nodes)
+    belief = logits(nodes)
     rewards = np.r_[np.ones(successes), np.zeros(failures)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -191,7 +203,7 @@ def test_quadrature_nodes_follow_the_data(successes, failures, nodes):
 
 
 def test_nodes_move_while_a_bandit_is_played_without_recompiling():
-    bandit = irsppl.Bandit(irsppl.from_numpyro(logit, 3, num_particles=64), 3000)
+    bandit = irsppl.Bandit(logits(256), 3000)
     start = jax.tree.map(jnp.shape, bandit)
     for _ in range(300):
         bandit = bandit.pull(0, 1)
@@ -222,8 +234,6 @@ def test_quadrature_that_cannot_follow_says_so_in_numbers():
 
     @jax.jit
     def play(arrays, rewards):
-        import equinox as eqx
-
         _, static = eqx.partition(belief, eqx.is_array)
 
         def step(arrays, reward):
@@ -231,8 +241,6 @@ def test_quadrature_that_cannot_follow_says_so_in_numbers():
             return eqx.filter(after, eqx.is_array), None
 
         return jax.lax.scan(step, arrays, rewards)[0]
-
-    import equinox as eqx
 
     arrays, static = eqx.partition(belief, eqx.is_array)
     overrun = eqx.combine(play(arrays, jnp.full(2000, 1.0)), static)

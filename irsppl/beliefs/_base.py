@@ -273,8 +273,8 @@ class Belief(eqx.Module):
         host = as_numbers("reward", reward)
         if np.issubdtype(host.dtype, np.complexfloating):
             raise ValueError(f"reward must be real, got {reward!r}")
+        self.check_reward(arm, host if host.ndim else host.item())
         host = host.astype(np.float64)
-        self.check_reward(arm, reward)
         most = float(np.sqrt(np.finfo(self._dtype).max))
         if not np.all(np.abs(host) <= most):
             raise ValueError(
