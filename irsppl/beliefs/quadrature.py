@@ -289,7 +289,9 @@ def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
         for start in range(0, len(x), num_nodes):
             part = x[start : start + num_nodes]
             padded = np.pad(part, (0, num_nodes - len(part)), mode="edge")
-            at, *rest = _posterior(model, jnp.asarray(padded), *data, jnp.asarray(blocks))
+            at, *rest = _posterior(
+                model, jnp.asarray(padded), data[0], data[1], jnp.asarray(blocks)
+            )
             found.append([np.asarray(a)[: len(part)] for a in (at[name], *rest)])
         latent, means, logs = (np.concatenate(column) for column in zip(*found, strict=True))
         return latent, means, logs
