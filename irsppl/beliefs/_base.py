@@ -223,6 +223,10 @@ class Belief(eqx.Module):
     def check_reward(self, arm: Any, reward: Any) -> None:
         """Raise `ValueError` if a concrete reward is outside the support."""
 
+    def with_room(self, count: int) -> Belief:
+        """The same belief with room for `count` more rewards, where it keeps a record of them."""
+        return self
+
     def wants_care(self) -> Bool[Array, ""]:
         """Whether `tended` should be called; traceable, asked after every update."""
         return jnp.asarray(False)
@@ -257,9 +261,10 @@ class Belief(eqx.Module):
             )
         self.check_arm(arm)
         numbers = self.as_rewards(arm, reward)
+        ready = self.with_room(int(np.prod(rewards, dtype=int)))
         update = _update_many if arms else _update_one
-        updated, state = update(self, jnp.asarray(arm), numbers)
-        return self.settled(updated, state, arm, reward)
+        updated, state = update(ready, jnp.asarray(arm), numbers)
+        return ready.settled(updated, state, arm, reward)
 
     @property
     def _dtype(self) -> np.dtype:

@@ -102,13 +102,12 @@ class Quadrature(Points):
     def for_simulation(self) -> Self:
         return eqx.tree_at(lambda b: b.record, self, None, is_leaf=lambda x: x is None)
 
-    def update(self, arm: Any, reward: Any) -> Any:
-        ready = self
-        if self.record is not None and is_concrete(self.record.seen):
-            needed = int(np.max(np.asarray(self.record.seen))) + int(np.size(reward))
-            if needed > self.record.rewards.shape[1]:
-                ready = self.sized(2 * needed)  # doubling: few recompilations
-        return super(Quadrature, ready).update(arm, reward)
+    def with_room(self, count: int) -> Self:
+        if self.record is None or not is_concrete(self.record.seen):
+            return self
+        needed = int(np.max(np.asarray(self.record.seen))) + count
+        # Doubling: few recompilations.
+        return self if needed <= self.record.rewards.shape[1] else self.sized(2 * needed)
 
     def _update(self, arm: Array, reward: Array) -> Self:
         updated = super()._update(arm, reward)
@@ -289,15 +288,13 @@ def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
         for start in range(0, len(x), num_nodes):
             part = x[start : start + num_nodes]
             padded = np.pad(part, (0, num_nodes - len(part)), mode="edge")
-            at, *rest = _posterior(
-                model, jnp.asarray(padded), data[0], data[1], jnp.asarray(blocks)
-            )
-            found.append([np.asarray(a)[: len(part)] for a in (at[name], *rest)])
+            at, mu, total = _posterior(model, jnp.asarray(padded), *data)
+            found.append([np.asarray(a)[: len(part)] for a in (at[name], mu, total)])
         latent, means, logs = (np.concatenate(column) for column in zip(*found, strict=True))
         return latent, means, logs
 
     with jax.enable_x64(True):
-        data = jnp.asarray(rewards), jnp.asarray(times)
+        data = jnp.asarray(rewards), jnp.asarray(times), jnp.asarray(blocks)
         nodes = np.asarray(belief.params[group][name][place], np.float64)
         x = np.asarray(jax.vmap(lambda p: model.unconstrain({name: p}))(jnp.asarray(nodes)))[:, 0]
         mode, width = _peak(lambda x: weigh(x)[2], np.unique(x[np.isfinite(x)]))
