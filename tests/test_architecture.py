@@ -24,6 +24,7 @@ ROOMS = [
     "results",
     "simulate",
     "bounds",
+    "certificates",
     "plots",
     "studies",
     "cli",
