@@ -14,7 +14,8 @@ from irsppl.beliefs import (
     NormalInverseGamma,
     NormalNormal,
 )
-from irsppl.bounds import bound, certify, solve_inner
+from irsppl.bounds import bound, solve_inner
+from irsppl.certificates import certify
 from irsppl.outcomes import Outcome
 from irsppl.penalties import Mix
 from irsppl.policies import Index

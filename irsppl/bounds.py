@@ -1,26 +1,29 @@
-"""Upper bounds on what any policy can earn, their standard errors, and certificates."""
+"""Upper bounds on what any policy can earn, and their standard errors."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Iterable
-from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
+    MOST_QUADRATURES,
+    TOWER,
     Inner,
     Penalty,
+    brief_serves,
+    brief_values,
     exact_max_after,
     find_penalty,
     mean_controls,
@@ -30,15 +33,14 @@ from irsppl.results import finite_result
 from irsppl.simulate import (
     chunks,
     draw_outcomes,
-    name_policies,
-    simulate,
+    outcome_keys,
 )
 
 # Path values with known means that steady the sampled bounds, most useful first.
 CONTROLS = ("irs.ff", "irs.fh", "ts")
 _PILOT = 1000
-# A normal interval from fewer would promise more than it holds.
-FEWEST = 30
+# Drawing so many rewards takes some twenty minutes on a small machine.
+MOST_REWARDS = 10**11
 
 
 @eqx.filter_jit
@@ -277,6 +279,7 @@ class Sampler:
         # Control variates, each of mean zero.
         columns = [values[name] - mean for name, mean in self.controls.items()]
         columns += [values[control.of] - values[control.name] for control in within]
+        columns += [values[TOWER]] if TOWER in values else []
         if not self.controls:
             known = mean_controls(self.bandit)
             columns += [values[control.label] - mean for control, mean in known.items()]
@@ -317,6 +320,17 @@ def inner_values(
 ) -> dict[str, np.ndarray]:
     """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
     needed = {penalty.label: penalty for penalty in penalties}
+    if brief_serves(bandit, needed):
+        return _brief_inner_values(bandit, needed, key, start, count, progress, title)
+    rewards = count * bandit.num_arms * bandit.horizon
+    if rewards > MOST_REWARDS:
+        most = MOST_REWARDS // (bandit.num_arms * bandit.horizon)
+        raise ValueError(
+            f"num_samples must be at most {most:,} for {bandit.num_arms} arms and a horizon of "
+            f"{bandit.horizon:,}, got {count:,}: {rewards:.1e} rewards would have to be drawn. For "
+            "long horizons irs.fh, irs.ff and irsppl.Mix(T0=200) draw fewer where the belief is "
+            "conjugate; see docs/long-horizons.md"
+        )
 
     def draw(begin: int, end: int, size: int) -> Outcome:
         return draw_outcomes(bandit, key, start + begin, size)
@@ -334,11 +348,34 @@ def inner_values(
     return {name: np.concatenate([part[name] for part in parts]) for name in needed}
 
 
+def _brief_inner_values(
+    bandit: Bandit,
+    needed: dict[str, Penalty],
+    key: Any,
+    start: int,
+    count: int,
+    progress: bool | None,
+    title: str,
+) -> dict[str, np.ndarray]:
+    """The same for long horizons, from futures without their bulk (see `penalties/_brief.py`)."""
+
+    def draw(begin: int, end: int, size: int) -> Array:
+        return outcome_keys(key, start + begin, size)
+
+    def work(keys: Array, begin: int, end: int) -> dict[str, np.ndarray]:
+        found = brief_values(bandit, needed, keys)
+        return {name: values[: end - begin] for name, values in found.items()}
+
+    plan = chunks(bandit._shrunk(MOST_QUADRATURES), count)
+    parts = run_chunks(draw, work, plan, progress, title)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
     """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
     # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
     if not columns or len(raw) < 20 * len(columns):
-        return _mean_error(raw)
+        return mean_error(raw)
     spreads = [column.std() for column in columns]
     scaled = [c / spread for c, spread in zip(columns, spreads, strict=True) if spread > 0]
     design = np.stack([np.ones(len(raw)), *scaled], axis=1)
@@ -349,149 +386,5 @@ def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, fl
     return float(fitted[0]), float(spread)
 
 
-def _mean_error(samples: np.ndarray) -> tuple[float, float]:
+def mean_error(samples: np.ndarray) -> tuple[float, float]:
     return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))
-
-
-# ------------------------------------------------------------------ certificates
-
-
-class Estimate(float):
-    """A number that knows its standard error: `.value`, `.stderr`."""
-
-    stderr: float
-
-    def __new__(cls, value: float, stderr: float) -> Estimate:
-        self = super().__new__(cls, value)
-        self.stderr = stderr
-        return self
-
-    @property
-    def value(self) -> float:
-        return float(self)
-
-    def __repr__(self) -> str:
-        return f"Estimate({self.value:.6g}, stderr={self.stderr:.2g})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Certificate:
-    """How much of the best possible value a policy earns at least.
-
-    lower: the policy's value; upper: the bound on any policy's value; both estimates with standard
-    errors, from independent samples. ratio = lower / upper, an estimate too, is NaN, with `reason`,
-    if upper <= 0. What is certified is the lower limit of `interval(level)`: it lies above the true
-    ratio with probability (1 - level) / 2, and the true ratio is at most the policy's share of the
-    optimum.
-    """
-
-    policy: str
-    penalty: str
-    lower: Estimate
-    upper: Estimate
-    reason: str | None = None
-
-    @property
-    def gap(self) -> Estimate:
-        """upper - lower: what is left to gain, at most."""
-        error = math.hypot(self.lower.stderr, self.upper.stderr)
-        return Estimate(self.upper.value - self.lower.value, error)
-
-    @property
-    def ratio(self) -> float:
-        return self.lower.value / self.upper.value if self.upper.value > 0 else math.nan
-
-    def interval(self, level: float = 0.95, of: str = "ratio") -> tuple[float, float]:
-        """Normal confidence interval of the ratio (or of="gap")."""
-        number = isinstance(level, numbers.Real) and not isinstance(level, bool)
-        if not (number and 0 < level < 1):
-            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
-        z = NormalDist().inv_cdf(0.5 + level / 2)
-        if of == "gap":
-            return self.gap.value - z * self.gap.stderr, self.gap.value + z * self.gap.stderr
-        if of != "ratio":
-            raise ValueError(f"of must be 'ratio' or 'gap', got {of!r}")
-        if math.isnan(self.ratio):
-            return math.nan, math.nan
-        error = math.hypot(self.lower.stderr, self.ratio * self.upper.stderr) / self.upper.value
-        return self.ratio - z * error, self.ratio + z * error
-
-    def __str__(self) -> str:
-        head = (
-            f"{self.policy} earns {self.lower.value:.6g} (s.e. {self.lower.stderr:.2g}); no policy "
-            f"earns more than {self.upper.value:.6g} (s.e. {self.upper.stderr:.2g}, {self.penalty})"
-        )
-        if self.reason:
-            return f"{head}. {self.reason}"
-        low, high = self.interval(0.95)
-        surely = math.floor(1000 * min(low, 1.0)) / 1000  # rounded down, as a promise is
-        return (
-            f"{head}: with 97.5% confidence {self.policy} earns at least {surely:.1%} of the "
-            f"optimum (estimate {self.ratio:.2%}, 95% interval {low:.2%} to {high:.2%})"
-        )
-
-    def __repr__(self) -> str:
-        return f"Certificate({self})"
-
-
-def default_penalties(bandit: Bandit) -> list[str]:
-    """Cheap penalties of which one is tight: which, depends on the arms and the constraints."""
-    apart = bandit.belief.is_independent
-    allocation = "irs.v-zero" if apart and bandit.delay is None else "irs.v-zero-separable"
-    names = ["irs.ff", allocation]
-    if not apart or bandit.purse is not None:  # elsewhere it is never the tightest
-        names.append("irs.fh")
-
-    def gives_bound(name: str) -> bool:
-        try:
-            find_penalty(name).verify(bandit, as_bound=True)
-        except ValueError:
-            return False
-        return True
-
-    return [name for name in names if gives_bound(name)]
-
-
-def certify(
-    bandit: Bandit,
-    policy: Any,
-    penalty: Any = None,
-    key: Any = 0,
-    num_replications: int = 20_000,
-    num_samples: int = 20_000,
-    *,
-    progress: bool | None = None,
-) -> Certificate:
-    """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
-
-    With several penalties the tightest serves, picked on a pilot sample; by default those that are
-    cheap and tight for such a bandit (`default_penalties`). At least 30 replications and samples:
-    its interval rests on their standard errors.
-    """
-    check_bandit(bandit)
-    check_run(progress)
-    key = as_key(key)
-    penalty = default_penalties(bandit) if penalty is None else penalty
-    num_replications = as_count("num_replications", num_replications, FEWEST, MOST_FUTURES)
-    num_samples = as_count("num_samples", num_samples, FEWEST, MOST_FUTURES)
-    named = name_policies(policy)
-    if len(named) != 1:
-        raise ValueError(f"policy must be one policy, got {list(named)}")
-    label = next(iter(named))
-    upper = bound(bandit, penalty, jax.random.fold_in(key, 3), num_samples, progress=progress)
-    if isinstance(upper, Bounds):
-        upper = upper.tightest
-    data = simulate(bandit, named, jax.random.fold_in(key, 4), num_replications, progress=progress)
-    benchmark = find_penalty("ts").exact(bandit)
-    if benchmark is None:
-        value, error = _mean_error(data["value"].values[0])
-    else:  # regret varies far less than value, and the mean of the difference is known
-        regret, error = _mean_error(data["regret"].values[0])
-        value = benchmark - regret
-    finite_result(bandit, f"policy {label}", value=value, stderr=error)
-    reason = None
-    if not upper.value > 0:
-        reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
-    return Certificate(
-        label, upper.penalty, Estimate(value, error), Estimate(upper.value, upper.stderr), reason
-    )

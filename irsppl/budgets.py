@@ -76,7 +76,7 @@ def read_budget(costs: Any, budget: Any, num_arms: int) -> Purse | None:
             "counted in whole units. Where it never runs out, leave costs and budget out"
         )
     # What the whole budget does not buy is too dear, by however much.
-    prices = np.minimum(prices, 2 * float(total[0]))
+    prices = np.minimum(prices, _FINEST * float(total[0]))
     unit, units, money = _in_units(prices, float(total[0]))
     units = [min(cost, money + 1) for cost in units]  # too dear is too dear, and fits an int32
     # A cell never holds more than the cheapest pull, so that no pull is free on the grid.

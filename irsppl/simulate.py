@@ -198,6 +198,12 @@ def _draw(bandit: Bandit, key: Array, numbers: Array, means: Array | None) -> Ou
     return jax.vmap(one)(numbers)
 
 
+def outcome_keys(key: Array, start: int, count: int) -> Array:
+    """The keys of futures number start, ..., start + count - 1."""
+    numbers = jnp.arange(start, start + count, dtype=jnp.uint32)
+    return jax.vmap(lambda number: jax.random.fold_in(_outcome_key(key), number))(numbers)
+
+
 def draw_outcomes(
     bandit: Bandit, key: Array, start: int, count: int, means: Array | None = None
 ) -> Outcome:

@@ -26,6 +26,7 @@ ROOMS = [
     "_workers",
     "simulate",
     "bounds",
+    "certificates",
     "plots",
     "studies",
     "cli",

@@ -1,5 +1,6 @@
 """Malformed calls, extreme sizes and results that are no numbers: told at once, by name."""
 
+import re
 from typing import ClassVar
 
 import jax
@@ -10,8 +11,13 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from irsppl.penalties import Inner, Penalty
+from irsppl import _progress
+from irsppl.bounds import steadied_mean
+from irsppl.penalties import Inner, Penalty, _brief, find_penalty
 from irsppl.results import finite_result
+from irsppl.simulate import draw_outcomes, outcome_keys
+
+from .conftest import within
 
 GOOD = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 2.0])
 BANDIT = irsppl.Bandit(GOOD, 4)
@@ -213,7 +219,7 @@ def test_a_certificate_promises_its_lower_limit():
 
 
 def test_no_certificate_promises_more_than_all():
-    from irsppl.bounds import Certificate, Estimate
+    from irsppl.certificates import Certificate, Estimate
 
     lucky = Certificate("p", "ts", Estimate(1.2, 0.01), Estimate(1.0, 0.0))
     assert "at least 100.0% of the optimum" in str(lucky)
@@ -276,3 +282,65 @@ def test_no_result_leaves_that_is_no_number():
         irsppl.solve_inner(BANDIT, Nameless(), irsppl.Outcome([0.5, 0.5], np.ones((2, 4))))
     with pytest.raises(ValueError, match=r"policy ts came to inf in 1 of 2 cases.*scale rewards"):
         finite_result(BANDIT, "policy ts", value=[1.0, np.inf])
+
+
+# ---------------------------------------------------------------- long horizons
+
+
+@pytest.mark.parametrize(
+    "belief",
+    [
+        irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5]),
+        irsppl.NormalNormal([0.0, 0.5, 1.0], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]),
+    ],
+    ids=["beta", "normal"],
+)
+def test_futures_without_their_bulk_give_the_same_bounds(belief, monkeypatch):
+    """Against exact figures (FF, FH, TS) and whole futures (Mix): 4 s.e., 1 in 16,000 each."""
+    monkeypatch.setattr(_brief, "_EACH", 16)  # so that 80 periods have blocks of several
+    bandit = irsppl.Bandit(belief, 80)
+    needed = {p.label: p for p in map(find_penalty, ("ts", "irs.fh", "irs.ff", irsppl.Mix(T0=30)))}
+    keys = outcome_keys(jax.random.key(5), 0, 2000)
+    found = _brief.brief_values(bandit, needed, keys)
+    tower = found.pop(_brief.TOWER)
+    best = needed["ts"].exact(bandit)
+    column = found["ts"] - best
+    for name, penalty in needed.items():
+        exact = penalty.exact(bandit)
+        if exact is None:
+            whole = irsppl.bound(bandit, penalty, num_samples=2000)
+            truth, error = whole.value, whole.stderr
+        else:
+            truth, error = exact, 0.0
+        controls = [] if name == "ts" else [column, tower]
+        within(*steadied_mean(found[name], controls), truth, error)
+    within(*steadied_mean(tower, []), 0.0)
+    # Means and first rewards are those of the whole future with the same key.
+    drawn = _brief._draw(bandit._shrunk(16), keys, 16, 80, True)
+    whole = draw_outcomes(bandit, jax.random.key(5), 0, 1000)  # as the bound of Mix above drew them
+    np.testing.assert_allclose(drawn.means[:1000], whole.means, rtol=1e-6)
+    sums = np.asarray(whole.rewards)[:, :, :5].sum(axis=2)
+    np.testing.assert_allclose(drawn.sums[:1000, :, 5], sums, rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_cover_every_period_once():
+    ends = _brief.blocks(256, 1_000_000)
+    assert ends[0] == 256 and ends[-1] == 1_000_000 and np.all(np.diff(ends) > 0)
+    assert len(ends) < 200
+
+
+def test_a_bound_over_a_million_periods_is_quick():
+    """Whole futures, 2e10 rewards, would take minutes: here nothing as long as the horizon."""
+    bandit = irsppl.Bandit(irsppl.NormalNormal([0.0, 0.5, 1.0], [1.0, 2.0, 0.5], [1.0] * 3), 10**6)
+    found = irsppl.bound(bandit, ["irs.ff", irsppl.Mix(T0=30), "irs.fh"], num_samples=400)
+    assert found["irs.fh"].exact and found["irs.ff"].value < found["irs.fh"].value
+    assert 0 < found["irs.ff"].regret_stderr < 20
+
+
+def test_what_takes_hours_is_refused_and_what_takes_minutes_is_told(monkeypatch, capsys):
+    bandit = irsppl.Bandit(GOOD, 200_000)
+    with pytest.raises(ValueError, match=r"num_samples must be at most 250,000 .*Mix"):
+        irsppl.bound(bandit, "zero", num_samples=10**6)
+    monkeypatch.setattr(_progress, "_SECONDS", 0.0)
+    irsppl.bound(BANDIT, "zero", num_samples=5000)
+    assert re.search(r"zero: \d+% of 5,000 reps; about \d+ s left", capsys.readouterr().err)

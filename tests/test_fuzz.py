@@ -20,7 +20,8 @@ import xarray as xr
 from hypothesis import HealthCheck, Phase, given, settings
 
 import irsppl
-from irsppl.bounds import Bound, Bounds, Certificate
+from irsppl.bounds import Bound, Bounds
+from irsppl.certificates import Certificate
 from irsppl.penalties import PENALTIES
 from irsppl.policies import POLICIES
 
