@@ -365,7 +365,7 @@ def _keep(args: argparse.Namespace, write: Callable[[pathlib.Path], None]) -> No
 
 
 @contextlib.contextmanager
-def _own_output() -> Iterator[Any]:
+def _own_output() -> Iterator[None]:
     """Standard output for results alone: what anybody else prints meanwhile goes to standard error.
 
     Both Python's own and the file descriptor, for the user's file may print through either.
@@ -375,13 +375,13 @@ def _own_output() -> Iterator[Any]:
         real = os.dup(results.fileno())
     except (OSError, ValueError):  # not a file: captured in a test, or a notebook
         with contextlib.redirect_stdout(sys.stderr):
-            yield results
+            yield
         return
     results.flush()
     try:
         os.dup2(sys.stderr.fileno(), results.fileno())
         with contextlib.redirect_stdout(sys.stderr):
-            yield results
+            yield
     finally:
         os.dup2(real, results.fileno())
         os.close(real)

@@ -318,8 +318,11 @@ def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:
     ]
     encoding = {name: {"zlib": True, "complevel": 4} for name in numeric}
     temporary = path.with_name(f".{path.name}.tmp")
-    data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-    temporary.replace(path)
+    try:
+        data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+        temporary.replace(path)
+    finally:  # half a file on a full disk would be in the way of what comes next
+        temporary.unlink(missing_ok=True)
 
 
 def figure_files(data: xr.Dataset) -> dict[str, bytes]:
