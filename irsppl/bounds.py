@@ -113,7 +113,8 @@ class Bound:
 
     value, stderr (0.0 where exact); regret_bound = W^TS - W^z, at most the regret of every policy,
     and its standard error; samples: raw inner values [S] (None where exact), before the control
-    variates that `value` uses.
+    variates that `value` uses. Beyond 5,000 periods those of irs.ff are unbiased estimates of inner
+    values (see `penalties/_brief.py`).
     """
 
     penalty: str
