@@ -173,7 +173,7 @@ def test_the_horizon_stays_that_of_the_first_period():
     bandit = bandit_with().pull(0, 1).pull(1, 0)
     irsppl.simulate(bandit, look, num_replications=2)
     irsppl.action_probabilities(bandit, look, num_samples=5)
-    irsppl.certify(bandit, look, "ts", num_replications=20, num_samples=20)
+    irsppl.certify(bandit, look, "ts", num_replications=30, num_samples=30)
     irsppl.simulate(bandit, {"grows": Grows(look)}, num_replications=2)  # arrays cut as it goes
     assert set(seen) == {T}
     assert irsppl.bound(bandit, "irs.v-zero", num_samples=50).value > 0
@@ -217,7 +217,7 @@ def test_an_arm_that_there_is_not_is_refused_by_name(case, name):
         calls += [
             lambda: irsppl.decide(bandit, function, num_samples=5),
             lambda: irsppl.action_probabilities(bandit, function, num_samples=5),
-            lambda: irsppl.certify(bandit, function, "ts", num_replications=20, num_samples=20),
+            lambda: irsppl.certify(bandit, function, "ts", num_replications=30, num_samples=30),
         ]
     for call in calls:
         with pytest.raises(
