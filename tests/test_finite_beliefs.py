@@ -139,12 +139,12 @@ def test_a_cloud_that_cannot_explain_a_reward_says_what_to_do():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: irsppl.BetaBernoulli([3e38, 1.0], [1.0, 1.0]), "alpha must be finite and at most"),
+        (lambda: irsppl.BetaBernoulli([3e38, 1.0], [1.0, 1.0]), "alpha must be at most"),
         (lambda: irsppl.BetaBernoulli([1e-40, 1.0], [1.0, 1.0]), "alpha must be at least"),
         (lambda: irsppl.NormalNormal([1e30], [1.0], [1.0]), "mean must be finite and at most"),
         (lambda: irsppl.NormalNormal([0.0], [1e-15], [1e15]), "closer together"),
         (lambda: irsppl.NormalNormal([0.0], [INF], [1.0]), "sd must be positive and finite"),
-        (lambda: irsppl.GammaPoisson([1e25], [1.0]), "shape must be finite and at most"),
+        (lambda: irsppl.GammaPoisson([1e25], [1.0]), "shape must be at most"),
         (lambda: irsppl.GammaExponential([3.0], [1e-30]), "rate must be at least"),
         (lambda: irsppl.NormalInverseGamma([0.0], [1.0], [2.0], [NAN]), "rate must be positive"),
         (lambda: irsppl.DirichletCategorical([[1.0, 1.0]], [0.0, 1e30]), "values must be finite"),

@@ -321,7 +321,7 @@ def test_what_is_no_agent_is_refused_with_what_to_do():
         from_agent(object())
     with pytest.raises(ValueError, match="from_agent"):
         irsppl.choose(BANDIT, Thompson())
-    with pytest.raises(ValueError, match="called first"):
+    with pytest.raises(ValueError, match="not the class"):
         irsppl.choose(BANDIT, irsppl.Index)
     two = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 5)
     with pytest.raises(ValueError, match=r"3 arms.*the bandit 2"):
