@@ -196,17 +196,25 @@ def test_as_a_module_json_is_all_of_standard_output():
     assert json.loads(done.stdout)["bounds"]["ts"]["exact"] is True
 
 
+# A shell lets jobs in the background ignore Ctrl-C, and so do all that they start, this test's
+# process among them. (Not by preexec_fn: to fork a process that runs JAX may deadlock.)
+LISTENING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
 def test_an_interrupted_study_says_so_and_ends_with_130(tmp_path):
     path = tmp_path / "tiny.py"
     path.write_text(STUDY)
-    command = [sys.executable, "-m", "irsppl", "study", str(path), "--out", str(tmp_path)]
+    command = [sys.executable, "-c", LISTENING, "-m", "irsppl", "study", str(path)]
+    command += ["--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--replications", "1000000"],
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        # A shell lets jobs in the background ignore Ctrl-C, and so would all that they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     chunks = tmp_path / "tiny" / "chunks"
     while process.poll() is None and not list(chunks.glob("policy-*.chunk")):
