@@ -69,13 +69,11 @@ def _find(policy: Any) -> Policy:
         return IRS(policy)
     if isinstance(policy, str):
         return POLICIES[one_of("policy", policy, POLICIES)]
-    if callable(policy) and not isinstance(policy, type):
+    if callable(policy):
         return FunctionPolicy(policy)
     hint = ""
     if hasattr(policy, "update") or hasattr(policy, "partial_fit"):
         hint = "; an agent that learns as it plays: irsppl.policies.from_agent(agent)"
-    if isinstance(policy, type):
-        hint = "; a class must be called first"
     raise ValueError(
         "policy must be a name, a Policy, or a function policy(key, bandit) -> arm, got "
         f"{policy!r}{hint}"
