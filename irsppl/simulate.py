@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from irsppl import engine
 from irsppl._checks import as_count, as_floats, as_key, require_finite
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty, pending_of, ready
-from irsppl.policies import PathKernel, Policy, find_policy
+from irsppl.policies import DecisionKernel, Policy, find_policy
 
 # Rewards of one chunk of replications take at most about this much memory.
 _CHUNK_BYTES = 64 * 2**20
@@ -44,6 +45,9 @@ def choose(bandit: Bandit, policy: Any, key: Any = 0) -> int:
     bandit.check_open()
     policy.verify(bandit)
     bandit = bandit._without_record()
+    kernel = _decision_kernel(policy, bandit)
+    if kernel is not None:
+        return int(kernel(_streams(as_key(key), policy.name, 0, 1))[0])
     decide = _decide if policy.traceable else lambda p, k, b: p(k, b)
     return int(decide(policy, as_key(key), bandit))
 
@@ -71,21 +75,28 @@ def action_probabilities(
     policy.verify(bandit)
     bandit = bandit._without_record()
     key = as_key(key)
-    kernel = policy.decisions(bandit) if _has_kernels(bandit) else None
-    if kernel is not None and not bandit.pending:
-        from irsppl.inner.cpu.rng import streams
-
-        words = _key_words(key)
-        arms = kernel(streams(words, label_hash(policy.name), 0, num_samples))
-        return np.bincount(arms, minlength=bandit.num_arms) / num_samples
-    keys = jax.random.split(key, (-(-num_samples // _BATCH), _BATCH))  # the last ones surplus
-    arms = np.asarray(_decide_many(policy, keys, bandit))[:num_samples]
+    kernel = _decision_kernel(policy, bandit)
+    if kernel is not None:
+        arms = kernel(_streams(key, policy.name, 0, num_samples))
+    else:
+        keys = jax.random.split(key, (-(-num_samples // _BATCH), _BATCH))  # the last ones surplus
+        arms = np.asarray(_decide_many(policy, keys, bandit))[:num_samples]
     return np.bincount(arms[arms >= 0], minlength=bandit.num_arms) / num_samples
 
 
 def _has_kernels(bandit: Bandit) -> bool:
-    """Whether the compiled CPU kernels apply: they know nothing of constraints."""
+    """Whether a policy's own CPU kernels apply: they know nothing of constraints."""
     return jax.default_backend() == "cpu" and not bandit.constraints
+
+
+def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
+    kernel = None
+    if _has_kernels(bandit) and not bandit.pending:
+        kernel = policy.decisions(bandit)
+    if kernel is None:
+        found = engine.kernel(policy, bandit)
+        kernel = None if found is None else found.decisions
+    return kernel
 
 
 # ------------------------------------------------------------------ futures
@@ -294,8 +305,26 @@ def label_hash(label: str) -> int:
     return zlib.crc32(label.encode())
 
 
-def _path_kernel(policy: Policy, bandit: Bandit) -> PathKernel | None:
-    return policy.paths(bandit) if _has_kernels(bandit) or not policy.traceable else None
+def _streams(key: Array, label: str, start: int, count: int) -> np.ndarray:
+    """Seeds of the kernels, one for each replication."""
+    from irsppl.inner.cpu.rng import streams
+
+    return streams(_key_words(key), label_hash(label), start, count)
+
+
+def _path_kernel(
+    policy: Policy, bandit: Bandit
+) -> Callable[[Outcome, np.ndarray], Int[np.ndarray, "S T"]] | None:
+    """A compiled function (futures, seeds) -> arms played, or None."""
+    own = policy.paths(bandit) if _has_kernels(bandit) or not policy.traceable else None
+    if own is not None:
+        return lambda futures, seeds: own(np.asarray(futures.rewards), seeds)
+    found = engine.kernel(policy, bandit)
+    if found is None:
+        return None
+    return lambda futures, seeds: found.paths(
+        np.asarray(futures.rewards), seeds, futures.delays, futures.periods
+    )
 
 
 def _player(
@@ -303,22 +332,17 @@ def _player(
 ) -> Callable[[Outcome, int], Int[np.ndarray, "S T"]]:
     """A function (futures, number of the first replication) -> arms played."""
     kernel = _path_kernel(policy, bandit)
-    number = label_hash(label)
     if kernel is not None:
-        from irsppl.inner.cpu.rng import streams
-
-        words = _key_words(key)
 
         def play(futures: Outcome, start: int) -> np.ndarray:
-            rewards = np.asarray(futures.rewards)
-            arms = kernel(rewards, streams(words, number, start, len(rewards)))
+            arms = kernel(futures, _streams(key, label, start, len(futures.rewards)))
             if futures.periods is None:
                 return arms
             played = np.arange(arms.shape[1])[None, :] < np.asarray(futures.periods)[:, None]
             return np.where(played, arms, -1)
 
         return play
-    stream = jax.random.fold_in(jax.random.fold_in(key, 1), number)
+    stream = jax.random.fold_in(jax.random.fold_in(key, 1), label_hash(label))
 
     def play_traced(futures: Outcome, start: int) -> np.ndarray:
         numbers = jnp.arange(start, start + len(futures.rewards), dtype=jnp.uint32)

@@ -21,6 +21,7 @@ ROOMS = [
     "bandit",
     "penalties",
     "policies",
+    "engine",
     "results",
     "simulate",
     "bounds",

@@ -4,7 +4,7 @@ from typing import Any
 
 from irsppl._checks import one_of
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import PathKernel, Policy
+from irsppl.policies._base import DecisionKernel, PathKernel, Policy
 from irsppl.policies.bayes_ucb import BayesUCB
 from irsppl.policies.epsilon_greedy import EpsilonGreedy
 from irsppl.policies.fh_gittins import FHGittins
@@ -66,6 +66,7 @@ __all__ = [
     "POLICIES",
     "UCB1",
     "BayesUCB",
+    "DecisionKernel",
     "EpsilonGreedy",
     "FHGittins",
     "FunctionPolicy",
