@@ -313,7 +313,7 @@ def _streams(key: Array, label: str, start: int, count: int) -> np.ndarray:
 
 
 def _path_kernel(
-    policy: Policy, bandit: Bandit
+    policy: Policy, bandit: Bandit, threads: int = 1
 ) -> Callable[[Outcome, np.ndarray], Int[np.ndarray, "S T"]] | None:
     """A compiled function (futures, seeds) -> arms played, or None."""
     own = policy.paths(bandit) if _has_kernels(bandit) or not policy.traceable else None
@@ -323,15 +323,15 @@ def _path_kernel(
     if found is None:
         return None
     return lambda futures, seeds: found.paths(
-        np.asarray(futures.rewards), seeds, futures.delays, futures.periods
+        np.asarray(futures.rewards), seeds, futures.delays, futures.periods, threads
     )
 
 
 def _player(
-    policy: Policy, bandit: Bandit, key: Array, label: str
+    policy: Policy, bandit: Bandit, key: Array, label: str, threads: int
 ) -> Callable[[Outcome, int], Int[np.ndarray, "S T"]]:
     """A function (futures, number of the first replication) -> arms played."""
-    kernel = _path_kernel(policy, bandit)
+    kernel = _path_kernel(policy, bandit, threads)
     if kernel is not None:
 
         def play(futures: Outcome, start: int) -> np.ndarray:
@@ -449,9 +449,12 @@ def simulate(
         policy.verify(bandit)
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    players = [_player(policy, bandit, key, label) for label, policy in named.items()]
     compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())
+    # Where futures and inner values are XLA programs, only the paths within a chunk share cores.
+    cores = workers or os.cpu_count() or 1
     workers = threads_for(bandit, compiled and not bandit.constraints, workers)
+    threads = cores if workers == 1 else 1
+    players = [_player(policy, bandit, key, label, threads) for label, policy in named.items()]
     benchmark, periods = find_penalty("ts"), int(bandit.remaining)
 
     def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:

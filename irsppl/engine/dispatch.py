@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +24,8 @@ _NEVER = 2**40
 class Kernel(NamedTuple):
     """A policy on a bandit, compiled.
 
-    paths: (rewards [S, K, N], seeds [S], delays [S, K, N] or None, periods [S] or None) -> arms
-    [S, T], -1 where none is pulled. decisions: seeds [S] -> arms [S], all from the bandit's state.
+    paths: (rewards [S, K, N], seeds [S], delays [S, K, N] or None, periods [S] or None, threads) ->
+    arms [S, T], -1 where none is pulled. decisions: seeds [S] -> arms [S], all from one state.
     """
 
     paths: Callable[..., np.ndarray]
@@ -37,12 +39,10 @@ def find_kernel(policy: Policy, bandit: Bandit) -> Kernel | None:
     rule = _rule_of(policy, bandit)
     if rule is None:
         return None
-    size = _longest(bandit)
-    # A first try: whether there is a family, and which questions it can be asked.
     family = family_of(bandit.belief, rule.needs)
     if family is None:
         return None
-    built = _Built(bandit, rule, family, size)
+    built = _Built(bandit, rule, family)
     return Kernel(built.paths, built.decisions)
 
 
@@ -104,16 +104,13 @@ def _index(policy: Index, bandit: Bandit) -> _Rule | None:
     )
 
 
-def _longest(bandit: Bandit) -> int:
-    """Rewards of one arm that a plan may know of: those to come and those pending."""
-    return int(bandit.remaining) + len(bandit.pending)
-
-
 class _Built:
     """The state of a bandit on the host, from which each call makes parts of its own."""
 
-    def __init__(self, bandit: Bandit, rule: _Rule, family: Callable[[int], Any], size: int):
-        self.rule, self.family, self.size = rule, family, size
+    def __init__(self, bandit: Bandit, rule: _Rule, family: Callable[[int], Any]):
+        self.rule, self.family = rule, family
+        # Rewards of one arm that a plan may know of: those to come and those pending.
+        self.size = int(bandit.remaining) + len(bandit.pending)
         self.num_arms = bandit.num_arms
         self.period, self.remaining = int(bandit.period), int(bandit.remaining)
         self.made = np.array(bandit.pending, np.int64)
@@ -207,13 +204,25 @@ class _Built:
         seeds: np.ndarray,
         delays: np.ndarray | None = None,
         periods: np.ndarray | None = None,
+        threads: int = 1,
     ) -> np.ndarray:
         rewards = np.array(rewards, np.float64)
-        length = self.horizon
         ends = np.full(seeds.size, self.remaining, np.int64)
         if periods is not None:
             ends = np.minimum(ends, np.asarray(periods, np.int64))
-        return self._run(rewards, seeds, self._delay(rewards, delays), ends, length)
+        delays = None if delays is None else np.asarray(delays)
+        cuts = np.linspace(0, seeds.size, min(threads, max(seeds.size, 1)) + 1).astype(int)
+
+        def run(part: slice) -> np.ndarray:
+            own = rewards[part]
+            delay = self._delay(own, None if delays is None else delays[part])
+            return self._run(own, seeds[part], delay, ends[part], self.horizon)
+
+        parts = [slice(*pair) for pair in itertools.pairwise(cuts.tolist())]
+        if len(parts) == 1:
+            return run(parts[0])
+        with ThreadPoolExecutor(len(parts)) as pool:
+            return np.concatenate(list(pool.map(run, parts)))
 
     def decisions(self, seeds: np.ndarray) -> np.ndarray:
         ones = np.ones(seeds.size, np.int64)

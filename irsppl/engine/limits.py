@@ -78,7 +78,7 @@ def _(delay, family, period):
     pass
 
 
-@implements(verbs.take, Prompt)
+@implements(verbs.take, Prompt, Waiting)
 def _(delay, family, arm, pull, reward, period):
     verbs.observe(family, arm, reward)
 

@@ -99,6 +99,8 @@ def separable(num_arms: int, horizon: int) -> Separable:
 
 @implements(verbs.choose, Separable)
 def _(rule, family, limits, rng, period, remaining):
+    if rule.counts.size == 1:
+        return 0  # there is no other arm to say anything
     periods = verbs.draw_periods(limits.end, rng, period, remaining)
     stride = allocation.row_stride(rule.horizon)
     verbs.draw_separable(family, rng, periods, rule.cells, stride, PAD, rule.least)

@@ -60,8 +60,9 @@ def _joint(belief: Any, needs: frozenset[str]) -> Maker | None:
 
 
 def _normal_gamma(belief: Any, needs: frozenset[str]) -> Maker:
-    state = [host64(x) for x in (belief.mean, belief.precision, belief.shape, belief.rate)]
-    return lambda horizon: normal_inverse_gamma(*state, horizon)
+    fields = (belief.mean, belief.precision, belief.shape, belief.rate)
+    mean, precision, shape, rate = map(host64, fields)
+    return lambda horizon: normal_inverse_gamma(mean, precision, shape, rate, horizon)
 
 
 def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker | None:
@@ -75,8 +76,8 @@ def _linear(belief: Any, needs: frozenset[str]) -> Maker | None:
     if needs & {"path", "separable"}:
         return None
     fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
-    state = [host64(x) for x in fields]
-    return lambda horizon: linear_gaussian(*state, LEAST_SD, horizon)
+    x, noise, offset, mean, root = map(host64, fields)
+    return lambda horizon: linear_gaussian(x, noise, offset, mean, root, LEAST_SD, horizon)
 
 
 # Tables of likelihoods by what they are made of: a loop of decisions asks for them every time.

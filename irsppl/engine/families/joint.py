@@ -14,6 +14,7 @@ from irsppl.engine.families.weights import (
     BLOCK,
     FAR,
     NEGLIGIBLE,
+    NOTHING,
     SUMS,
     add_counts,
     atom_of,
@@ -23,7 +24,6 @@ from irsppl.engine.families.weights import (
     draw_point,
     excess,
     first_above,
-    scaled_step,
     settle,
     tally,
 )
@@ -60,6 +60,7 @@ class JointPoints(NamedTuple):
     plain_mu32: NDArray[np.float32]  # [K, N]
     rest: NDArray[np.float32]  # [K, T, N]: given so many rewards of every *other* arm
     atoms: NDArray[np.int64]  # [K, T]
+    spare: NDArray[np.float32]  # [2, N] work array
 
 
 def joint_points(
@@ -106,6 +107,7 @@ def joint_points(
         mu.astype(np.float32),
         np.empty((arms, length, size), np.float32),
         np.empty((arms, length), np.int64),
+        np.empty((2, size), np.float32),
     )
 
 
@@ -225,19 +227,17 @@ def _(family, rng, arm, at, lam, cursor):
 
 
 @njit(**SUMS)
-def _times(x: NDArray[np.float32], y: NDArray[np.float32], out: NDArray[np.float32]) -> np.float32:
+def _times(
+    x: NDArray[np.float32], y: NDArray[np.float32], scale: np.float32, out: NDArray[np.float32]
+) -> np.float32:
+    """``out = x * y * scale`` and its sum; ``out`` is neither of them, or it is not vectorised."""
     total = np.float32(0.0)
     for j in range(x.size):
-        w = x[j] * y[j]
+        w = x[j] * y[j] * scale
+        w = w if w > NOTHING else np.float32(0.0)
         out[j] = w
         total += w
     return total
-
-
-@njit(**SUMS)
-def _scaled(x: NDArray[np.float32], by: np.float32) -> None:
-    for j in range(x.size):
-        x[j] *= by
 
 
 @njit(**SUMS)
@@ -259,34 +259,48 @@ def _(family, rng, periods, cells, stride, start, least):
     for a in range(arms):
         for n in range(periods - 1):
             family.atoms[a, n] = draw_atom(rng, family.law[a, point])
-    # rest[a, m]: given the first m rewards of every arm but a.
+    # rest[a, m]: given the first m rewards of every arm but a. Two spare rows in turn hold what is
+    # not yet complete.
+    last = periods - 1
     for a in range(arms):
         for j in range(size):
             family.rest[a, 0, j] = family.weights[j]
+        scale = np.float32(1.0)
         for m in range(1, periods):
-            here = family.rest[a, m]
-            for j in range(size):
-                here[j] = family.rest[a, m - 1, j]
+            done = 0
+            total = np.float32(1.0)
             for b in range(arms):
-                if b != a:
-                    total = _times(here, family.plain32[b, family.atoms[b, m - 1]], here)
-                    _scaled(here, np.float32(1.0) / total)
+                if b == a:
+                    continue
+                row = family.plain32[b, family.atoms[b, m - 1]]
+                if done == 0 and done == arms - 2:
+                    total = _times(family.rest[a, m - 1], row, scale, family.rest[a, m])
+                elif done == 0:
+                    total = _times(family.rest[a, m - 1], row, scale, family.spare[0])
+                elif done == arms - 2:
+                    before = family.spare[(done - 1) % 2]
+                    total = _times(before, row, np.float32(1.0), family.rest[a, m])
+                else:
+                    before = family.spare[(done - 1) % 2]
+                    total = _times(before, row, np.float32(1.0), family.spare[done % 2])
+                done += 1
+            scale = np.float32(1.0) / total
     for a in range(arms):
         begin = a * stride + start
         cells[begin] = 0.0
         summed = 0.0
         lowest = np.inf
         mu = family.plain_mu32[a]
+        # How well the arm's first n rewards fit each point, in two rows in turn.
         for j in range(size):
-            family.path[a, 0, j] = 1.0
+            family.spare[0, j] = 1.0
         scale = np.float32(1.0)
         for n in range(periods):
-            # path[a, 0]: how well the arm's first n rewards fit each point.
             if n > 0:
                 row = family.plain32[a, family.atoms[a, n - 1]]
-                total, _ = scaled_step(family.path[a, 0], row, mu, scale, family.path[a, 0])
-                scale = np.float32(size) / total
-            total, first = _overlap(family.rest[a, periods - 1 - n], family.path[a, 0], mu)
+                fit = _times(family.spare[(n - 1) % 2], row, scale, family.spare[n % 2])
+                scale = np.float32(size) / fit
+            total, first = _overlap(family.rest[a, last - n], family.spare[n % 2], mu)
             mean = first / total if total > 0.0 else family.means[a]
             lowest = mean if mean < lowest else lowest
             summed += mean
