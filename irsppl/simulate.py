@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from irsppl import engine
 from irsppl._checks import (
     MOST_FUTURES,
     as_count,
@@ -27,10 +29,10 @@ from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
-from irsppl.policies import AgentPolicy, Policy, find_policy
+from irsppl.policies import AgentPolicy, DecisionKernel, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
-from irsppl.policies.paths import has_kernels, key_words, label_hash, path_kernel, player
+from irsppl.policies.paths import FutureKernel, has_kernels, path_kernel, player, seeds_of
 
 # Rewards of one chunk of replications take at most about this much memory.
 _CHUNK_BYTES = 64 * 2**20
@@ -76,6 +78,9 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
 
 def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool) -> int:
     read = ArmCheck(label, bandit)
+    kernel = _decision_kernel(policy, bandit)
+    if kernel is not None:
+        return read(np.asarray(kernel(seeds_of(key, policy.name, 0, 1))[0]))
     if policy.traceable:
         return read(np.asarray(_decide(policy, key, bandit)))
     with seeded(key) if fixed else contextlib.nullcontext():
@@ -155,12 +160,9 @@ def _count(
 ) -> Int[np.ndarray, " K+1"]:
     """How many of so many decisions are each arm, and to stop."""
     read = ArmCheck(label, bandit)
-    kernel = policy.decisions(bandit) if has_kernels(bandit) else None
-    if kernel is not None and not bandit.pending:
-        from irsppl.inner.cpu.rng import streams
-
-        seeds = streams(key_words(key), label_hash(policy.name), 0, num_samples)
-        arms = np.asarray(kernel(seeds), int)
+    kernel = _decision_kernel(policy, bandit)
+    if kernel is not None:
+        arms = np.asarray(kernel(seeds_of(key, policy.name, 0, num_samples)), int)
     elif policy.traceable:
         # Always the same number side by side: another num_samples compiles nothing.
         parts = [
@@ -177,6 +179,35 @@ def _count(
                 [read(policy.player(seed_of(k), bandit).decide(k, bandit)) for k in keys]
             )
     return np.bincount(np.where(arms < 0, bandit.num_arms, arms), minlength=bandit.num_arms + 1)
+
+
+def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
+    """The policy's own compiled decisions, or the engine's, or None."""
+    if has_kernels(bandit) and not bandit.pending:
+        own = policy.decisions(bandit)
+        if own is not None:
+            return own
+    found = engine.kernel(policy, bandit)
+    return None if found is None else found.decisions
+
+
+def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKernel | None:
+    """The policy's own compiled paths, or the engine's, or None."""
+    own = path_kernel(policy, bandit)
+    if own is not None:
+        return lambda futures, seeds: own(np.asarray(futures.rewards)[: len(seeds)], seeds)
+    found = engine.kernel(policy, bandit)
+    if found is None:
+        return None
+
+    def play(futures: Outcome, seeds: np.ndarray) -> np.ndarray:
+        rewards, delays, periods = (
+            None if field is None else np.asarray(field)[: len(seeds)]
+            for field in (futures.rewards, futures.delays, futures.periods)
+        )
+        return found.paths(rewards, seeds, delays, periods, threads)
+
+    return play
 
 
 # ------------------------------------------------------------------ futures
@@ -327,11 +358,14 @@ def simulate(
     named = {label: find_policy(policy, bandit) for label, policy in named.items()}
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    players = [
-        player(policy, bandit, key, label, num_replications) for label, policy in named.items()
-    ]
-    compiled = all(path_kernel(policy, bandit) is not None for policy in named.values())
+    compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())
     threads = threads_for(bandit, compiled and not bandit.constraints, workers)
+    # Where futures and inner values are XLA programs, only the paths within a chunk share cores.
+    cores = 1 if threads > 1 else workers or os.cpu_count() or 1
+    players = [
+        player(policy, bandit, key, label, num_replications, _path_kernel(policy, bandit, cores))
+        for label, policy in named.items()
+    ]
     benchmark, periods = find_penalty("ts"), int(bandit.remaining)
 
     def draw(start: int, stop: int, size: int) -> Outcome:

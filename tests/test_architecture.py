@@ -22,6 +22,7 @@ ROOMS = [
     "bandit",
     "penalties",
     "policies",
+    "engine",
     "results",
     "_workers",
     "simulate",

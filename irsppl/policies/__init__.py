@@ -5,7 +5,7 @@ from typing import Any
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import PathKernel, Player, Policy
+from irsppl.policies._base import DecisionKernel, PathKernel, Player, Policy
 from irsppl.policies.agent import AgentPolicy, from_agent
 from irsppl.policies.bayes_ucb import BayesUCB
 from irsppl.policies.epsilon_greedy import EpsilonGreedy
@@ -89,6 +89,7 @@ __all__ = [
     "UCB1",
     "AgentPolicy",
     "BayesUCB",
+    "DecisionKernel",
     "EpsilonGreedy",
     "FHGittins",
     "FunctionPolicy",

@@ -23,6 +23,8 @@ from irsppl.policies.plain import play_plainly
 # In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
 _SEGMENTS = 4
 
+# (futures, one seed per replication [S]) -> arms [S, T]; futures may hold surplus ones at their end
+FutureKernel = Callable[[Outcome, np.ndarray], np.ndarray]
 # (futures, number of the first replication, how many of the futures count) -> arms [S, T]
 Play = Callable[[Outcome, int, int], np.ndarray]
 
@@ -167,13 +169,13 @@ def path_kernel(policy: Policy, bandit: Bandit) -> PathKernel | None:
     return policy.paths(bandit) if has_kernels(bandit) or not policy.traceable else None
 
 
-def player(policy: Policy, bandit: Bandit, key: Array, label: str, total: int) -> Play:
+def player(
+    policy: Policy, bandit: Bandit, key: Array, label: str, total: int, kernel: FutureKernel | None
+) -> Play:
     """A function that plays the policy; `total` replications are to come in all."""
-    kernel = path_kernel(policy, bandit)
-    number = label_hash(label)
     if kernel is not None:
-        return _by_kernel(kernel, key, number)
-    stream = jax.random.fold_in(jax.random.fold_in(key, 1), number)
+        return _by_kernel(kernel, key, label)
+    stream = jax.random.fold_in(jax.random.fold_in(key, 1), label_hash(label))
     if not policy.traceable:
         return play_plainly(policy, bandit, stream, label, total)
 
@@ -198,14 +200,16 @@ def _keys(stream: Array, numbers: Array) -> Array:
     return jax.vmap(lambda s: jax.random.fold_in(stream, s))(numbers)
 
 
-def _by_kernel(kernel: PathKernel, key: Array, number: int) -> Play:
+def seeds_of(key: Array, label: str, start: int, count: int) -> np.ndarray:
+    """Seeds of compiled kernels, one for each replication or decision, by label and number."""
     from irsppl.inner.cpu.rng import streams
 
-    words = key_words(key)
+    return streams(key_words(key), label_hash(label), start, count)
 
+
+def _by_kernel(kernel: FutureKernel, key: Array, label: str) -> Play:
     def play(futures: Outcome, start: int, count: int) -> np.ndarray:
-        rewards = np.asarray(futures.rewards)[:count]
-        arms = kernel(rewards, streams(words, number, start, count))
+        arms = kernel(futures, seeds_of(key, label, start, count))
         if futures.periods is None:
             return arms
         played = np.arange(arms.shape[1])[None, :] < np.asarray(futures.periods)[:count, None]
