@@ -31,7 +31,8 @@ from irsppl.inner.cpu.index import index_paths
 from irsppl.inner.cpu.paths import simulate_paths
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.penalties import FH
-from irsppl.policies import find_policy
+from irsppl.policies import find_policy, paths
+from irsppl.simulate import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
 
@@ -383,14 +384,13 @@ def test_greedy_paths_equal_the_traced_loop(kind, limits):
     bandit = bandit_of(kind, limits)
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    simulate = sys.modules["irsppl.simulate"]
     greedy = find_policy("greedy")
-    drawn = simulate.draw_outcomes(bandit, jax.random.key(3), 0, 64).bare()
+    drawn = draw_outcomes(bandit, jax.random.key(3), 0, 64).bare()
     keys = jax.random.split(jax.random.key(0), 64)
     if bandit.constraints:
-        expected = simulate._play_constrained(greedy, bandit, drawn, keys)
+        expected = paths.play_constrained(greedy, bandit, drawn, keys)[0]
     else:
-        expected = simulate._play(greedy, bandit, drawn.rewards, keys)
+        expected = paths.play_traced(greedy, bandit, drawn.rewards, keys)
     played = engine.kernel(greedy, bandit).paths(
         np.asarray(drawn.rewards), streams((0, 1), 2, 0, 64), drawn.delays, drawn.periods
     )
