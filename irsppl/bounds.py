@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irsppl._checks import as_count, as_key
+from irsppl._checks import as_count, as_key, side_key
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
@@ -118,6 +118,8 @@ class Bound:
     samples: np.ndarray | None = dataclasses.field(default=None, repr=False)
     # Computed from particles that data have moved: no longer a bound for the user's prior itself.
     approximate: bool = False
+    # What the penalty settled on a pilot, on other futures than the estimate's.
+    fitted: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -179,6 +181,11 @@ def bound(
     picked = next(iter(named))
     if sampled or benchmark is None:
         controls = _controls(bandit, sampled)
+        pilot_key = side_key(key, "fit")  # never the futures of the estimate
+        sampled = [
+            p.fitted(bandit, lambda start, n: draw_outcomes(bandit, pilot_key, start, n), controls)
+            for p in sampled
+        ]
         run = Sampler(bandit, sampled, controls, benchmark, _show(progress), workers)
         if several and len(named) > 1:
             # Picking the least of noisy estimates would bias it low: pick on other futures.
@@ -271,6 +278,8 @@ class Sampler:
         if not self.controls:
             known = mean_controls(self.bandit)
             columns += [values[control.label] - mean for control, mean in known.items()]
+        own = {n: m for p in self.sampled for n, m in p.steadied_by(self.bandit).items()}
+        columns += [values[name] - mean for name, mean in own.items()]
         estimates = {
             name: Bound(name, value, 0.0, *self._regret(None, value, 0.0, columns, values))
             for name, value in exact.items()
@@ -279,7 +288,10 @@ class Sampler:
             raw = values[penalty.label]
             mean, error = steadied_mean(raw, [] if penalty.plain else columns)
             regret = self._regret(raw, mean, error, columns, values)
-            estimates[penalty.label] = Bound(penalty.label, mean, error, *regret, raw)
+            report = penalty.report()
+            estimates[penalty.label] = Bound(
+                penalty.label, mean, error, *regret, raw, fitted=report
+            )
         return estimates
 
     def _regret(
@@ -311,7 +323,8 @@ def inner_values(
 
     def work(begin: int, end: int, size: int) -> dict[str, np.ndarray]:
         outcomes = draw_outcomes(bandit, key, start + begin, size)
-        return {n: p.values(bandit, outcomes)[: end - begin] for n, p in needed.items()}
+        batches = [p.batch(bandit, outcomes) for p in needed.values()]
+        return {n: column[: end - begin] for batch in batches for n, column in batch.items()}
 
     compiled = not bandit.constraints and not bandit.pending
     compiled = compiled and all(penalty.on_host for penalty in needed.values())
@@ -320,7 +333,7 @@ def inner_values(
         compiled = compiled and bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
     workers = threads_for(bandit, compiled, workers)
     parts = run_chunks(work, chunks(bandit, count), progress, title, workers)
-    return {name: np.concatenate([part[name] for part in parts]) for name in needed}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:

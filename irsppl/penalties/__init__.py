@@ -21,6 +21,7 @@ from irsppl.penalties.lagrangian import Lagrangian
 from irsppl.penalties.mix import Mix
 from irsppl.penalties.ts import TS
 from irsppl.penalties.v_emax import VEMax
+from irsppl.penalties.v_solo import VSolo
 from irsppl.penalties.v_zero import VZero
 from irsppl.penalties.v_zero_separable import VZeroSeparable
 from irsppl.penalties.within_set import set_controls
@@ -36,6 +37,7 @@ PENALTIES: dict[str, Penalty] = {
         VZero(),
         VZeroSeparable(),
         VEMax(),
+        VSolo(),
         Mix(),
         Lagrangian(),
         Ideal(),
@@ -63,6 +65,7 @@ __all__ = [
     "Mix",
     "Penalty",
     "VEMax",
+    "VSolo",
     "VZero",
     "VZeroSeparable",
     "Zero",

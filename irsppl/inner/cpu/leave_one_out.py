@@ -1,0 +1,184 @@
+"""Inner problems of leave-one-out penalties, for batches of futures.
+
+The (n+1)-th pull of arm a pays ``means[a, n] - Z[a, n]`` with ``Z = innovation x slope``: the
+innovation is what the next reward changes, of mean zero given the arm's own first n rewards, and
+the slope a sum over columns, ``weights[a, c] x table(n, state; c)``, with weights that know the
+other arms' rewards only.  What a pull pays depends on (a, n) alone, so the inner problem is the
+allocation of IRS.V-Zero.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.inner.cpu import allocation
+from irsppl.inner.cpu.allocation import PAD, row_stride
+from irsppl.inner.cpu.rng import KERNEL
+
+__all__ = ["binary_payoffs", "binary_totals", "leave_out_products", "solve_payoffs"]
+
+_FAST = {**KERNEL, "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
+
+
+@njit(**_FAST)
+def _dot(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
+    total = np.float32(0.0)
+    for i in range(len(x)):
+        total += x[i] * y[i]
+    return total
+
+
+@njit(**_FAST)
+def _binary_payoffs(
+    rewards: NDArray,
+    means: NDArray[np.float64],
+    tables: NDArray[np.float32],
+    table_of: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    spans: NDArray[np.int64],
+    payoffs: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> None:
+    futures, arms, horizon = rewards.shape
+    for f in range(futures):
+        collected = 0.0
+        for a in range(arms):
+            table = tables[table_of[a]]
+            first, last = spans[f, a, 0], spans[f, a, 1]
+            own = weights[f, a, first:last]
+            s = 0
+            total = 0.0
+            payoffs[f, a, 0] = 0.0
+            for n in range(horizon):
+                row = n * (n + 1) // 2 + s
+                mean = means[f, a, n]
+                reward = rewards[f, a, n]
+                z = (reward - mean) * _dot(own, table[row, first:last])
+                collected += z
+                total += mean - z
+                payoffs[f, a, n + 1] = total
+                s += int(reward)
+        sums[f] = collected
+
+
+def binary_payoffs(
+    rewards: NDArray, means: NDArray, tables: NDArray, table_of: NDArray, weights: NDArray
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(cumulative payoffs [S, K, T+1], sum of all Z [S]) of arms with rewards 0 or 1.
+
+    rewards [S, K, T]; means [S, K, >= T]: posterior means before each pull; tables [P, rows, C]
+    from :func:`one_armed.binary_slopes`, table_of [K]; weights [S, K, C].
+    """
+    futures, arms, horizon = rewards.shape
+    payoffs, sums = np.empty((futures, arms, horizon + 1)), np.empty(futures)
+    spans = _spans(weights)
+    _binary_payoffs(rewards, means, tables, table_of, weights, spans, payoffs, sums)
+    return payoffs, sums
+
+
+def _spans(weights: NDArray[np.float32]) -> NDArray[np.int64]:
+    """[..., 2]: the columns outside which all weights are zero."""
+    used = weights != 0
+    last = weights.shape[-1] - np.argmax(used[..., ::-1], axis=-1)
+    first = np.argmax(used, axis=-1)
+    some = used.any(axis=-1)
+    return np.stack([np.where(some, first, 0), np.where(some, last, 0)], axis=-1).astype(np.int64)
+
+
+@njit(**_FAST)
+def _binary_totals(
+    rewards: NDArray,
+    means: NDArray[np.float64],
+    tables: NDArray[np.float32],
+    table_of: NDArray[np.int64],
+    counts: NDArray[np.int32],
+    totals: NDArray[np.float32],
+) -> None:
+    futures, arms, _ = rewards.shape
+    columns = tables.shape[2]
+    for f in range(futures):
+        for a in range(arms):
+            table = tables[table_of[a]]
+            out = totals[f, a]
+            for c in range(columns):
+                out[c] = np.float32(0.0)
+            s = 0
+            for n in range(counts[f, a]):
+                row = table[n * (n + 1) // 2 + s]
+                reward = rewards[f, a, n]
+                innovation = np.float32(reward - means[f, a, n])
+                for c in range(columns):
+                    out[c] += innovation * row[c]
+                s += int(reward)
+
+
+def binary_totals(
+    rewards: NDArray, means: NDArray, tables: NDArray, table_of: NDArray, counts: NDArray
+) -> NDArray[np.float32]:
+    """[S, K, C]: innovation x table summed over the first ``counts`` [S, K] pulls of each arm."""
+    futures, arms, _ = rewards.shape
+    totals = np.empty((futures, arms, tables.shape[2]), np.float32)
+    _binary_totals(rewards, means, tables, table_of, np.asarray(counts, np.int32), totals)
+    return totals
+
+
+@njit(**KERNEL)
+def _leave_out(cdfs: NDArray[np.float64], products: NDArray[np.float64]) -> None:
+    futures, arms, edges = cdfs.shape
+    for f in range(futures):
+        for e in range(edges):
+            before = 1.0
+            for a in range(arms):
+                products[f, a, e] = before
+                before *= cdfs[f, a, e]
+            after = 1.0
+            for a in range(arms - 1, -1, -1):
+                products[f, a, e] *= after
+                after *= cdfs[f, a, e]
+
+
+def leave_out_products(cdfs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[S, K, E] -> [S, K, E]: for each arm the product over all the others."""
+    cdfs = np.ascontiguousarray(cdfs, np.float64)
+    products = np.empty_like(cdfs)
+    _leave_out(cdfs, products)
+    return products
+
+
+@njit(**KERNEL)
+def _solve(
+    payoffs: NDArray[np.float64],
+    cells: NDArray,
+    marks: NDArray[np.int64],
+    least: NDArray[np.float64],
+    values: NDArray[np.float64],
+    counts: NDArray[np.int32],
+) -> None:
+    futures, arms, size = payoffs.shape
+    stride = row_stride(size - 1)
+    for f in range(futures):
+        for a in range(arms):
+            start = a * stride + PAD
+            lowest = np.inf
+            for n in range(size):
+                cells[start + n] = payoffs[f, a, n]
+                if n > 0:
+                    step = payoffs[f, a, n] - payoffs[f, a, n - 1]
+                    lowest = step if step < lowest else lowest
+            least[a] = lowest
+        allocation.solve(cells, marks, least, arms, size - 1, size - 1, counts[f])
+        total = 0.0
+        for a in range(arms):
+            total += payoffs[f, a, counts[f, a]]
+        values[f] = total
+
+
+def solve_payoffs(
+    payoffs: NDArray[np.float64], dtype: type = np.float64
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Best allocations of T pulls: values [S] and counts [S, K]."""
+    futures, arms, size = payoffs.shape
+    cells, marks, least = allocation.workspace(arms, size - 1, dtype)
+    values, counts = np.empty(futures), np.empty((futures, arms), np.int32)
+    _solve(payoffs, cells, marks, least, values, counts)
+    return values, counts

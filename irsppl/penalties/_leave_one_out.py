@@ -1,0 +1,302 @@
+"""What leave-one-out penalties share: a bandit's arms, its futures on the host, their controls.
+
+Let the (n+1)-th pull of arm a pay mu_hat_{a,n} - Z_a(n) with
+
+    E[Z_a(n) | the first n rewards of a, all rewards of the other arms] = 0.
+
+Whether a gets an (n+1)-th pull is decided, under any policy that does not look ahead, by the first
+n rewards of a, by the other arms' rewards and by coin tosses; so the Z that a policy collects have
+mean zero, and the best inner value is a bound. What a pull pays depends on (a, n) alone: the inner
+problem is the allocation of IRS.V-Zero, which is the case Z = 0. See docs/leave-one-out.md.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from irsppl._checks import host64
+from irsppl.bandit import Bandit
+from irsppl.beliefs import BetaBernoulli
+from irsppl.inner.laws import expected_max
+from irsppl.inner.leave_one_out import Arms, Futures, binary_arms, second_best_mean
+from irsppl.outcomes import Outcome
+from irsppl.penalties._base import Inner, Penalty, future_means, host_future_means
+from irsppl.penalties.ff import FF
+from irsppl.penalties.fh import FH
+from irsppl.penalties.ts import TS
+
+# Tables of one-armed values may take so much memory.
+MOST_BYTES = 600 * 2**20
+
+
+def check_leave_one_out(name: str, bandit: Bandit) -> None:
+    """Raise `ValueError`, with the reason, where the argument does not hold or is not built."""
+    if not bandit.belief.is_independent:
+        raise ValueError(
+            f"{name} needs independent arms: here a reward of one arm tells of the others; use "
+            "'irs.v-zero-separable' or 'irs.ff'"
+        )
+    if bandit.num_arms < 2:
+        raise ValueError(f"{name} needs at least two arms: it penalises one by what others show")
+    if not _served(bandit):
+        raise ValueError(
+            f"{name} is not built for {type(bandit.belief).__name__}; use 'irs.v-zero' or 'irs.ff'"
+        )
+    if isinstance(bandit.remaining, jax.core.Tracer) or isinstance(bandit.pulled, jax.core.Tracer):
+        return
+    if bandit.pending:
+        raise ValueError(
+            f"{name} needs the rewards of all pulls, but {list(bandit.pending)} are pending: let "
+            "them arrive first, or use 'irs.v-zero'"
+        )
+
+
+def _served(bandit: Bandit) -> bool:
+    return isinstance(bandit.belief, BetaBernoulli)
+
+
+def arms_of(bandit: Bandit, ends: tuple[int, ...] | None = None) -> Arms:
+    """The arms from now on, with tables up to each of `ends` (default: the end of play)."""
+    horizon = int(bandit.remaining)
+    ends = (horizon,) if ends is None else ends
+    belief = bandit.belief
+    assert isinstance(belief, BetaBernoulli)
+    alpha, beta = host64(belief.alpha), host64(belief.beta)
+    return binary_arms(tuple(alpha), tuple(beta), horizon, ends, True)
+
+
+def futures_of(bandit: Bandit, outcomes: Outcome) -> Futures:
+    """A batch of futures with their posterior means."""
+    horizon = int(bandit.remaining)
+    means = host_future_means(bandit, outcomes)
+    if means is None:
+        means = np.asarray(_future_means(bandit, outcomes), np.float64)[:, :, : horizon + 1]
+    rewards = np.asarray(outcomes.rewards, np.float64)[:, :, :horizon]
+    return Futures(rewards, means)
+
+
+@eqx.filter_jit
+def _future_means(bandit: Bandit, outcomes: Outcome) -> Array:
+    return jax.vmap(lambda outcome: future_means(bandit, outcome))(outcomes)
+
+
+class LeaveOneOut(Penalty):
+    """A penalty that is solved on the host; traced code calls back."""
+
+    on_host: ClassVar[bool] = True
+    bound_only: ClassVar[bool] = True
+
+    def check(self, bandit: Bandit) -> None:
+        check_leave_one_out(self.name, bandit)
+
+    @property
+    @abc.abstractmethod
+    def levels(self) -> tuple[float, ...]:
+        """Shares of the horizon at which it looks at the other arms."""
+
+    @abc.abstractmethod
+    def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(values [S], counts [S, K], sum of all penalties [S]) of a batch of futures."""
+
+    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+        arrays, static = eqx.partition((bandit, outcome), eqx.is_array)
+        dtype = outcome.means.dtype
+
+        def on_host(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
+            bandit, outcome = eqx.combine(arrays, static)
+            batch = jax.tree.map(lambda leaf: leaf[None], outcome)
+            values, counts, _ = self.solve(bandit, View(bandit, batch))
+            return values[0].astype(dtype), counts[0].astype(np.int32)
+
+        shapes = (
+            jax.ShapeDtypeStruct((), dtype),
+            jax.ShapeDtypeStruct((bandit.num_arms,), np.int32),
+        )
+        value, pulls = jax.pure_callback(on_host, shapes, arrays, vmap_method="sequential")
+        return Inner(value, jnp.argmax(pulls), pulls)
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        return self.solve(bandit, View(bandit, outcomes))[0]
+
+    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, np.ndarray]:
+        view = View(bandit, outcomes)
+        values, _, sums = self.solve(bandit, view)
+        columns = {c.label: c.of(view) for c in known_means(bandit, self.levels)}
+        return {self.label: values, self._sum: sums, **columns}
+
+    @property
+    def _sum(self) -> str:
+        return f"{self.label}: sum of penalties"
+
+    def steadied_by(self, bandit: Bandit) -> dict[str, float]:
+        known = known_means(bandit, self.levels)
+        return {self._sum: 0.0, **{control.label: mean for control, mean in known.items()}}
+
+
+class View:
+    """A batch of futures with what several penalties and controls ask of it, computed once."""
+
+    def __init__(self, bandit: Bandit, outcomes: Outcome, ends: tuple[int, ...] | None = None):
+        self.arms = arms_of(bandit, ends)
+        self.futures = futures_of(bandit, outcomes)
+        self._cdfs: dict[int, np.ndarray] = {}
+        self._weights: dict[int, np.ndarray] = {}
+
+    def cdfs(self, share: float) -> np.ndarray:
+        """[S, K, G+1] given a share of the horizon's rewards of every arm."""
+        known = self.arms.level(share)
+        if known not in self._cdfs:
+            self._cdfs[known] = self.arms.cdfs(self.futures, known)
+        return self._cdfs[known]
+
+    def weights(self, share: float) -> np.ndarray:
+        """[S, K, G]: where the best of the other arms lies, given that share of their rewards."""
+        known = self.arms.level(share)
+        if known not in self._weights:
+            self._weights[known] = self.arms.weights(self.cdfs(share))
+        return self._weights[known]
+
+
+# ---- controls of known mean; any bound may use them
+
+
+class Control(Penalty):
+    """A number of each future whose mean is known: no bound, but it steadies one."""
+
+    on_host: ClassVar[bool] = True
+    bound_only: ClassVar[bool] = True
+
+    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+        raise ValueError(f"{self.name} is a control variate, not a penalty")
+
+    @abc.abstractmethod
+    def of(self, view: View) -> np.ndarray:
+        """[S]."""
+
+    @abc.abstractmethod
+    def mean(self, bandit: Bandit) -> float | None:
+        """Its mean; None where it is not known."""
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        return self.of(View(bandit, outcomes))
+
+
+class SecondBest(Control):
+    """T times the second largest posterior mean after T - 1 rewards of every arm."""
+
+    name: ClassVar[str] = "second best mean"
+
+    def of(self, view: View) -> np.ndarray:
+        horizon = view.arms.horizon
+        last = view.futures.means[:, :, horizon - 1]
+        return horizon * np.partition(last, -2, axis=1)[:, -2]
+
+    def mean(self, bandit: Bandit) -> float | None:
+        horizon = int(bandit.remaining)
+        laws = bandit.belief.law(horizon - 1)
+        if laws is None or bandit.num_arms < 2:
+            return None
+        return horizon * second_best_mean(
+            lambda arms: expected_max([laws[a] for a in arms]), bandit.num_arms
+        )
+
+
+class LevelMax(Control):
+    """T E[max_a mu_a | the first level x T rewards of every arm], on the grid of options.
+
+    The CDFs of independent arms at fixed points are martingales, and so is their product.
+    """
+
+    name: ClassVar[str] = "best mean at a level"
+    level: float = eqx.field(static=True)
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} of {self.level:g}"
+
+    def of(self, view: View) -> np.ndarray:
+        return _level_max(view.arms, view.cdfs(self.level))
+
+    def mean(self, bandit: Bandit) -> float | None:
+        arms = arms_of(bandit)
+        return float(_level_max(arms, arms.prior_cdfs()[None])[0]) if arms.exact else None
+
+
+def _level_max(arms: Arms, cdfs: np.ndarray) -> np.ndarray:
+    return arms.horizon * ((1 - cdfs.prod(axis=1)[:, 1:-1]) @ np.diff(arms.lams))
+
+
+class OneArmed(Control):
+    """sum_a sum_g P(best of the others in cell g | level x T rewards of each) v(0; lam_g)."""
+
+    name: ClassVar[str] = "one-armed values at a level"
+    level: float = eqx.field(static=True)
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} of {self.level:g}"
+
+    def of(self, view: View) -> np.ndarray:
+        return _one_armed(view.arms, view.weights(self.level))
+
+    def mean(self, bandit: Bandit) -> float | None:
+        arms = arms_of(bandit)
+        prior = arms.weights(arms.prior_cdfs()[None])
+        return float(_one_armed(arms, prior)[0]) if arms.exact else None
+
+
+def _one_armed(arms: Arms, weights: np.ndarray) -> np.ndarray:
+    return np.tensordot(weights, arms.starts[:, : len(arms.lams)], 2)
+
+
+def known_means(bandit: Bandit, levels: tuple[float, ...]) -> dict[Control, float]:
+    """The controls that apply to this bandit, with their means."""
+    found: list[Control] = [SecondBest()]
+    for level in levels:
+        found += [LevelMax(level), OneArmed(level)]
+    means = {control: control.mean(bandit) for control in found}
+    return {control: mean for control, mean in means.items() if mean is not None}
+
+
+# ---- pilots
+
+# Futures number start, start + 1, ... of a pilot.
+Draw = Callable[[int, int], Outcome]
+_OTHERS: dict[str, Penalty] = {"irs.ff": FF(), "irs.fh": FH(), "ts": TS()}
+
+
+class Pilot:
+    """Futures on which a penalty is fitted, never the ones that its bound is then estimated on.
+
+    `intercept @ x` estimates the mean of x [S] with the controls' help: the first row of the
+    pseudo-inverse of [1, controls]. Without controls a fit would chase the noise of the best arm.
+    """
+
+    def __init__(
+        self,
+        bandit: Bandit,
+        draw: Draw,
+        count: int,
+        known: dict[str, float],
+        levels: tuple[float, ...],
+        ends: tuple[int, ...] | None = None,
+    ):
+        outcomes = draw(0, count)
+        self.view = View(bandit, outcomes, ends)
+        columns = [_OTHERS[name].values(bandit, outcomes) - mean for name, mean in known.items()]
+        steady = known_means(bandit, levels).items()
+        self.columns = columns + [control.of(self.view) - mean for control, mean in steady]
+
+    def intercept(self, more: list[np.ndarray]) -> np.ndarray:
+        """[S]; more: further columns of mean zero."""
+        columns = [c / spread for c in self.columns + more if (spread := c.std()) > 0]
+        design = np.stack([np.ones(len(self.view.futures)), *columns], axis=1)
+        return np.linalg.pinv(design, rcond=1e-4)[0]
