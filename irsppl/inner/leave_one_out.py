@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -23,6 +24,8 @@ from scipy import special
 CELLS = 40
 # Weights below this are dropped, which saves most of the work; any weights give a bound.
 _LEAST_WEIGHT = 1e-5
+# Up to this horizon tables are kept in float64 and nothing is dropped.
+_SHORT = 64
 _FINE = 4001
 
 
@@ -31,12 +34,14 @@ class Futures:
     """A batch of futures on the host, float64.
 
     rewards [S, K, T]; means [S, K, T+1]: posterior means after 0 .. T rewards; sds [S, K, T+1] or
-    [1, K, T+1]: posterior standard deviations (None for binary rewards).
+    [1, K, T+1]: posterior standard deviations (None for binary rewards); normals [S, K, T]: each
+    reward as a number that is standard normal given the arm's earlier ones, where there is one.
     """
 
     rewards: np.ndarray
     means: np.ndarray
     sds: np.ndarray | None = None
+    normals: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -88,15 +93,21 @@ class Arms:
         """(values [S], counts [S, K], sum of all penalties [S])."""
         from irsppl.inner.cpu.leave_one_out import solve_payoffs
 
-        payoffs, sums = self.payoffs(futures, trimmed(weights))
+        payoffs, sums = self.payoffs(futures, self._trimmed(weights))
         values, counts = solve_payoffs(payoffs)
         return values, counts, sums
 
+    @property
+    def dtype(self) -> type:
+        """Precision of the tables."""
+        return np.float64 if self.horizon <= _SHORT else np.float32
 
-def trimmed(weights: np.ndarray) -> np.ndarray:
-    """Weights for the kernels: float32, the negligible ones zero."""
-    least = _LEAST_WEIGHT * np.abs(weights).sum(axis=-1, keepdims=True)
-    return np.where(np.abs(weights) < least, 0, weights).astype(np.float32)
+    def _trimmed(self, weights: np.ndarray) -> np.ndarray:
+        """Weights for the kernels, the negligible ones zero."""
+        if self.horizon > _SHORT:
+            least = _LEAST_WEIGHT * np.abs(weights).sum(axis=-1, keepdims=True)
+            weights = np.where(np.abs(weights) < least, 0, weights)
+        return weights.astype(self.dtype)
 
 
 def _grid(cdf: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
@@ -134,7 +145,7 @@ class BinaryArms(Arms):
         self._priors, table_of = np.unique(pairs, axis=0, return_inverse=True)
         self._table_of = table_of.reshape(-1).astype(np.int64)
         lams, stops = np.tile(self.lams, len(ends)), np.repeat(ends, CELLS)
-        made = [binary_slopes(a, b, horizon, lams, stops) for a, b in self._priors]
+        made = [binary_slopes(a, b, horizon, lams, stops, self.dtype) for a, b in self._priors]
         self._tables = np.stack([slopes for slopes, _ in made])
         self.starts = np.stack([start for _, start in made])[self._table_of]
 
@@ -155,9 +166,7 @@ class BinaryArms(Arms):
     def payoffs(self, futures: Futures, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         from irsppl.inner.cpu.leave_one_out import binary_payoffs
 
-        return binary_payoffs(
-            futures.rewards, futures.means, self._tables, self._table_of, weights
-        )
+        return binary_payoffs(futures.rewards, futures.means, self._tables, self._table_of, weights)
 
     def totals(self, futures: Futures, counts: np.ndarray) -> np.ndarray:
         from irsppl.inner.cpu.leave_one_out import binary_totals
@@ -174,6 +183,117 @@ def binary_arms(
     exact: bool,
 ) -> BinaryArms:
     return BinaryArms(np.asarray(alpha), np.asarray(beta), horizon, ends, exact)
+
+
+class SmoothArms(Arms):
+    """Any rewards: one-armed values as if posterior means were Gaussian.
+
+    mean, sd [K]: of the arms' unknown means; worth [K]: rewards that the prior is worth, so that
+    after n more of them the posterior variance is about noise^2 / (worth + n). gaussian: so it is.
+    normal: futures bring standard normal innovations, and penalties are whole changes of v;
+    otherwise they are of first order in the change of the posterior mean, and of second order too
+    where `own_variances` says that `Futures.sds` are the belief's own.
+    """
+
+    def __init__(
+        self,
+        mean: np.ndarray,
+        sd: np.ndarray,
+        worth: np.ndarray,
+        horizon: int,
+        ends: tuple[int, ...],
+        gaussian: bool,
+        normal: bool,
+        own_variances: bool,
+    ):
+        from irsppl.inner.cpu.one_armed import REACH, gaussian_changes, gaussian_slopes
+
+        self.mean, self.sd, self.worth = mean, sd, worth
+        self.horizon, self.ends, self.exact = horizon, ends, gaussian
+        self._normal, self._own_variances = normal, own_variances
+        inner = _grid(self._prior, np.min(mean - 6 * sd), np.max(mean + 6 * sd))
+        first, last = 2 * inner[0] - inner[1], 2 * inner[-1] - inner[-2]
+        rims = np.concatenate([[first], inner, [last]])
+        self.edges = np.concatenate([[-np.inf], inner, [np.inf]])
+        self.lams = (rims[1:] + rims[:-1]) / 2
+        worths, table_of = np.unique(worth, return_inverse=True)
+        self._table_of = table_of.reshape(-1).astype(np.int64)
+        make = gaussian_changes if normal else gaussian_slopes
+        made = [[make(w, horizon, end, self.dtype) for end in ends] for w in worths]
+        self._steps = np.array([row[0][1] for row in made])
+        self._tables = np.stack([np.stack([table for table, _, _ in row]) for row in made])
+        self._noise = sd * np.sqrt(worth)
+        y = (mean[:, None] - self.lams[None, :]) / sd[:, None]
+        starts = np.empty((len(mean), len(ends), len(self.lams)))
+        for a, p in enumerate(self._table_of):
+            for e in range(len(ends)):
+                grid = np.linspace(-REACH, REACH, len(made[p][e][2]))
+                starts[a, e] = self._noise[a] * np.interp(y[a], grid, made[p][e][2])
+        self.starts = starts.reshape(len(mean), -1)
+
+    def _prior(self, x: np.ndarray) -> np.ndarray:
+        return special.ndtr((x[None, :] - self.mean[:, None]) / self.sd[:, None])
+
+    def prior_cdfs(self) -> np.ndarray:
+        return self._prior(self.edges)
+
+    def cdfs(self, futures: Futures, known: int) -> np.ndarray:
+        assert futures.sds is not None
+        mean, sd = futures.means[:, :, known, None], futures.sds[:, :, known, None]
+        return special.ndtr((self.edges[None, None, :] - mean) / sd)
+
+    def _paths(self, futures: Futures) -> tuple[np.ndarray, ...]:
+        """Means, deviations, and the innovations as two neighbouring entries of a table's row."""
+        from irsppl.inner.cpu.one_armed import KNOTS
+
+        means, sds = futures.means, futures.sds
+        assert sds is not None
+        n = np.arange(self.horizon)[None, None, :]
+        noise = sds[:, :, :-1] * np.sqrt(self.worth[None, :, None] + n)
+        if self._normal:
+            assert futures.normals is not None
+            at = (futures.normals - KNOTS[0]) / (KNOTS[1] - KNOTS[0])
+            index = np.clip(at, 0, len(KNOTS) - 2).astype(np.int16)
+            up = at - index
+            return means, sds, index, noise * (1 - up), noise * up
+        change = np.diff(means, axis=2)
+        if self._own_variances:
+            # Of mean zero, because mu_hat^2 + variance is a martingale.
+            square = (change**2 + np.diff(sds**2, axis=2)) / noise
+        else:
+            square = np.zeros_like(change)
+        return means, sds, np.zeros(change.shape, np.int16), change, square
+
+    def payoffs(self, futures: Futures, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        from irsppl.inner.cpu.leave_one_out import smooth_payoffs
+
+        return self._call(smooth_payoffs, futures, weights)
+
+    def totals(self, futures: Futures, counts: np.ndarray) -> np.ndarray:
+        from irsppl.inner.cpu.leave_one_out import smooth_totals
+
+        return self._call(smooth_totals, futures, counts)
+
+    def _call(self, kernel: Callable[..., Any], futures: Futures, last: np.ndarray) -> Any:
+        from irsppl.inner.cpu.one_armed import REACH
+
+        grid = (self._tables, self._table_of, self.lams, self._steps, REACH)
+        return kernel(self._paths(futures), *grid, last)
+
+
+@lru_cache(maxsize=4)
+def smooth_arms(
+    mean: tuple[float, ...],
+    sd: tuple[float, ...],
+    worth: tuple[float, ...],
+    horizon: int,
+    ends: tuple[int, ...],
+    gaussian: bool,
+    normal: bool,
+    own_variances: bool,
+) -> SmoothArms:
+    arrays = (np.asarray(x) for x in (mean, sd, worth))
+    return SmoothArms(*arrays, horizon, ends, gaussian, normal, own_variances)
 
 
 def second_best_mean(expected_max: Callable[[list[int]], float], num_arms: int) -> float:

@@ -22,19 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from irsppl._checks import host64
 from irsppl.bandit import Bandit
-from irsppl.beliefs import BetaBernoulli
+from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs._points import Points
 from irsppl.inner.laws import expected_max
-from irsppl.inner.leave_one_out import Arms, Futures, binary_arms, second_best_mean
+from irsppl.inner.leave_one_out import Arms, Futures, binary_arms, second_best_mean, smooth_arms
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import Inner, Penalty, future_means, host_future_means
+from irsppl.penalties._moments import moments, normals, path_sds
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ts import TS
-
-# Tables of one-armed values may take so much memory.
-MOST_BYTES = 600 * 2**20
 
 
 def check_leave_one_out(name: str, bandit: Bandit) -> None:
@@ -46,7 +44,7 @@ def check_leave_one_out(name: str, bandit: Bandit) -> None:
         )
     if bandit.num_arms < 2:
         raise ValueError(f"{name} needs at least two arms: it penalises one by what others show")
-    if not _served(bandit):
+    if not isinstance(bandit.belief, (Conjugate, Points)):
         raise ValueError(
             f"{name} is not built for {type(bandit.belief).__name__}; use 'irs.v-zero' or 'irs.ff'"
         )
@@ -59,18 +57,18 @@ def check_leave_one_out(name: str, bandit: Bandit) -> None:
         )
 
 
-def _served(bandit: Bandit) -> bool:
-    return isinstance(bandit.belief, BetaBernoulli)
-
-
 def arms_of(bandit: Bandit, ends: tuple[int, ...] | None = None) -> Arms:
     """The arms from now on, with tables up to each of `ends` (default: the end of play)."""
     horizon = int(bandit.remaining)
     ends = (horizon,) if ends is None else ends
-    belief = bandit.belief
-    assert isinstance(belief, BetaBernoulli)
-    alpha, beta = host64(belief.alpha), host64(belief.beta)
-    return binary_arms(tuple(alpha), tuple(beta), horizon, ends, True)
+    found = moments(bandit.belief)
+    mean, sd, worth = (tuple(x) for x in (found.mean, found.sd, found.worth))
+    if found.binary:
+        alpha, beta = tuple(found.mean * found.worth), tuple((1 - found.mean) * found.worth)
+        return binary_arms(alpha, beta, horizon, ends, found.exact)
+    return smooth_arms(
+        mean, sd, worth, horizon, ends, found.exact, found.normal, found.own_variances
+    )
 
 
 def futures_of(bandit: Bandit, outcomes: Outcome) -> Futures:
@@ -80,7 +78,8 @@ def futures_of(bandit: Bandit, outcomes: Outcome) -> Futures:
     if means is None:
         means = np.asarray(_future_means(bandit, outcomes), np.float64)[:, :, : horizon + 1]
     rewards = np.asarray(outcomes.rewards, np.float64)[:, :, :horizon]
-    return Futures(rewards, means)
+    sds = path_sds(bandit.belief, rewards, means)
+    return Futures(rewards, means, sds, normals(bandit.belief, rewards, means, sds))
 
 
 @eqx.filter_jit

@@ -15,14 +15,21 @@ from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD, row_stride
 from irsppl.inner.cpu.rng import KERNEL
 
-__all__ = ["binary_payoffs", "binary_totals", "leave_out_products", "solve_payoffs"]
+__all__ = [
+    "binary_payoffs",
+    "binary_totals",
+    "leave_out_products",
+    "smooth_payoffs",
+    "smooth_totals",
+    "solve_payoffs",
+]
 
 _FAST = {**KERNEL, "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
 
 
 @njit(**_FAST)
-def _dot(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
-    total = np.float32(0.0)
+def _dot(x: NDArray, y: NDArray) -> float:
+    total = x.dtype.type(0)
     for i in range(len(x)):
         total += x[i] * y[i]
     return total
@@ -32,9 +39,9 @@ def _dot(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
 def _binary_payoffs(
     rewards: NDArray,
     means: NDArray[np.float64],
-    tables: NDArray[np.float32],
+    tables: NDArray,
     table_of: NDArray[np.int64],
-    weights: NDArray[np.float32],
+    weights: NDArray,
     spans: NDArray[np.int64],
     payoffs: NDArray[np.float64],
     sums: NDArray[np.float64],
@@ -76,7 +83,7 @@ def binary_payoffs(
     return payoffs, sums
 
 
-def _spans(weights: NDArray[np.float32]) -> NDArray[np.int64]:
+def _spans(weights: NDArray) -> NDArray[np.int64]:
     """[..., 2]: the columns outside which all weights are zero."""
     used = weights != 0
     last = weights.shape[-1] - np.argmax(used[..., ::-1], axis=-1)
@@ -89,10 +96,10 @@ def _spans(weights: NDArray[np.float32]) -> NDArray[np.int64]:
 def _binary_totals(
     rewards: NDArray,
     means: NDArray[np.float64],
-    tables: NDArray[np.float32],
+    tables: NDArray,
     table_of: NDArray[np.int64],
     counts: NDArray[np.int32],
-    totals: NDArray[np.float32],
+    totals: NDArray,
 ) -> None:
     futures, arms, _ = rewards.shape
     columns = tables.shape[2]
@@ -101,12 +108,12 @@ def _binary_totals(
             table = tables[table_of[a]]
             out = totals[f, a]
             for c in range(columns):
-                out[c] = np.float32(0.0)
+                out[c] = 0.0
             s = 0
             for n in range(counts[f, a]):
                 row = table[n * (n + 1) // 2 + s]
                 reward = rewards[f, a, n]
-                innovation = np.float32(reward - means[f, a, n])
+                innovation = reward - means[f, a, n]
                 for c in range(columns):
                     out[c] += innovation * row[c]
                 s += int(reward)
@@ -114,11 +121,135 @@ def _binary_totals(
 
 def binary_totals(
     rewards: NDArray, means: NDArray, tables: NDArray, table_of: NDArray, counts: NDArray
-) -> NDArray[np.float32]:
+) -> NDArray:
     """[S, K, C]: innovation x table summed over the first ``counts`` [S, K] pulls of each arm."""
     futures, arms, _ = rewards.shape
-    totals = np.empty((futures, arms, tables.shape[2]), np.float32)
+    totals = np.empty((futures, arms, tables.shape[2]), tables.dtype)
     _binary_totals(rewards, means, tables, table_of, np.asarray(counts, np.int32), totals)
+    return totals
+
+
+@njit(**_FAST)
+def _smooth_payoffs(
+    means: NDArray[np.float64],
+    sds: NDArray[np.float64],
+    index: NDArray[np.int16],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    tables: NDArray,
+    table_of: NDArray[np.int64],
+    lams: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    reach: float,
+    weights: NDArray,
+    spans: NDArray[np.int64],
+    payoffs: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> None:
+    futures, arms, size = means.shape
+    cells, last = len(lams), tables.shape[3] - 1
+    for f in range(futures):
+        collected = 0.0
+        of_sd = f if len(sds) > 1 else 0
+        for a in range(arms):
+            step = steps[table_of[a]]
+            total = 0.0
+            payoffs[f, a, 0] = 0.0
+            for n in range(size - 1):
+                mean, scale = means[f, a, n], 1.0 / (sds[of_sd, a, n] * step)
+                i, one, two = index[f, a, n], low[f, a, n], high[f, a, n]
+                z = 0.0
+                for c in range(spans[f, a, 0], spans[f, a, 1]):
+                    at = (mean - lams[c % cells]) * scale + reach / step
+                    at = 0.0 if at < 0.0 else at
+                    at = np.float64(last) if at > last else at
+                    y = min(int(at), last - 1)
+                    up = at - y
+                    table = tables[table_of[a], c // cells, n]
+                    here = one * table[y, i] + two * table[y, i + 1]
+                    next_ = one * table[y + 1, i] + two * table[y + 1, i + 1]
+                    z += weights[f, a, c] * ((1.0 - up) * here + up * next_)
+                collected += z
+                total += mean - z
+                payoffs[f, a, n + 1] = total
+        sums[f] = collected
+
+
+@njit(**_FAST)
+def _smooth_totals(
+    means: NDArray[np.float64],
+    sds: NDArray[np.float64],
+    index: NDArray[np.int16],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    tables: NDArray,
+    table_of: NDArray[np.int64],
+    lams: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    reach: float,
+    counts: NDArray[np.int32],
+    totals: NDArray,
+) -> None:
+    futures, arms, _ = means.shape
+    cells, blocks, last = len(lams), tables.shape[1], tables.shape[3] - 1
+    for f in range(futures):
+        of_sd = f if len(sds) > 1 else 0
+        for a in range(arms):
+            step = steps[table_of[a]]
+            for c in range(cells * blocks):
+                totals[f, a, c] = 0.0
+            for n in range(counts[f, a]):
+                mean, scale = means[f, a, n], 1.0 / (sds[of_sd, a, n] * step)
+                i, one, two = index[f, a, n], low[f, a, n], high[f, a, n]
+                for c in range(cells):
+                    at = (mean - lams[c]) * scale + reach / step
+                    at = 0.0 if at < 0.0 else at
+                    at = np.float64(last) if at > last else at
+                    y = min(int(at), last - 1)
+                    up = at - y
+                    for block in range(blocks):
+                        table = tables[table_of[a], block, n]
+                        here = one * table[y, i] + two * table[y, i + 1]
+                        next_ = one * table[y + 1, i] + two * table[y + 1, i + 1]
+                        totals[f, a, block * cells + c] += (1.0 - up) * here + up * next_
+
+
+def smooth_payoffs(
+    paths: tuple[NDArray, ...],
+    tables: NDArray,
+    table_of: NDArray,
+    lams: NDArray,
+    steps: NDArray,
+    reach: float,
+    weights: NDArray,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(cumulative payoffs [S, K, T+1], sum of all Z [S]) of arms with any rewards.
+
+    paths: means [S, K, T+1], sds [S or 1, K, T+1], and the innovations [S, K, T], each two
+    neighbouring entries of a row of the tables (the first's number, and the factor of either).
+    tables [P, blocks, T, X, J] from :mod:`one_armed`, their steps [P]; lams [G].
+    """
+    futures, arms, size = paths[0].shape
+    payoffs, sums = np.empty((futures, arms, size)), np.empty(futures)
+    grid = (tables, table_of, lams, steps, reach)
+    _smooth_payoffs(*paths, *grid, weights, _spans(weights), payoffs, sums)
+    return payoffs, sums
+
+
+def smooth_totals(
+    paths: tuple[NDArray, ...],
+    tables: NDArray,
+    table_of: NDArray,
+    lams: NDArray,
+    steps: NDArray,
+    reach: float,
+    counts: NDArray,
+) -> NDArray:
+    """[S, K, C]: what each column collects over the first ``counts`` [S, K] pulls of each arm."""
+    futures, arms, _ = paths[0].shape
+    totals = np.empty((futures, arms, len(lams) * tables.shape[1]), tables.dtype)
+    grid = (tables, table_of, lams, steps, reach)
+    _smooth_totals(*paths, *grid, np.asarray(counts, np.int32), totals)
     return totals
 
 

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from irsppl.inner.cpu.rng import KERNEL
 
-__all__ = ["binary_slopes", "gaussian_slopes", "triangle"]
+__all__ = [
+    "HAT_MEANS",
+    "KNOTS",
+    "REACH",
+    "binary_slopes",
+    "gaussian_changes",
+    "gaussian_slopes",
+    "triangle",
+]
 
 
 def triangle(horizon: int) -> int:
@@ -34,7 +42,7 @@ def _binary(
     lams: NDArray[np.float64],
     ends: NDArray[np.int64],
     now: NDArray[np.float64],
-    slopes: NDArray[np.float32],
+    slopes: NDArray,
 ) -> None:
     """Fill ``slopes`` [triangle(horizon), C]; ``now`` [horizon + 1, C] ends as v(0, 0) in row 0."""
     columns = len(lams)
@@ -54,14 +62,19 @@ def _binary(
 
 
 def binary_slopes(
-    alpha: float, beta: float, horizon: int, lams: NDArray, ends: NDArray
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    alpha: float,
+    beta: float,
+    horizon: int,
+    lams: NDArray,
+    ends: NDArray,
+    dtype: type = np.float32,
+) -> tuple[NDArray, NDArray[np.float64]]:
     """(slopes [triangle(horizon), C], values v(0, 0) [C]) of a Beta(alpha, beta) arm.
 
     lams, ends: [C], the known option and the last pull of each column.
     """
     lams, ends = np.asarray(lams, np.float64), np.asarray(ends, np.int64)
-    slopes = np.empty((triangle(horizon), len(lams)), np.float32)
+    slopes = np.empty((triangle(horizon), len(lams)), dtype)
     now = np.empty((horizon + 1, len(lams)))
     _binary(float(alpha), float(beta), horizon, lams, ends, now, slopes)
     return slopes, now[0].copy()
@@ -96,10 +109,12 @@ def _gaussian(
     step: float,
     nodes: NDArray[np.float64],
     weights: NDArray[np.float64],
+    knots: NDArray[np.float64],
+    shares: NDArray[np.float64],
     now: NDArray[np.float64],
     mean: NDArray[np.float64],
-    first: NDArray[np.float32],
-    second: NDArray[np.float32],
+    every: int,
+    table: NDArray,
 ) -> None:
     size = len(now)
     for i in range(size):
@@ -114,31 +129,83 @@ def _gaussian(
             for q in range(len(nodes)):
                 total += weights[q] * _at(now, (x + spread * nodes[q]) * there, reach, step, slope)
             mean[i] = total
-        for i in range(size):
-            low, high = max(i - 1, 0), min(i + 1, size - 1)
-            first[n, i] = (mean[high] - mean[low]) / ((high - low) * step / here)
-            middle = min(max(i, 1), size - 2)
-            bend = mean[middle + 1] - 2.0 * mean[middle] + mean[middle - 1]
-            second[n, i] = bend / (step / here) ** 2
+        for i in range(0, size, every):
+            row = table[n, i // every]
+            if len(knots) > 0:
+                x = (-reach + i * step) / here
+                centre = 0.0
+                for j in range(len(knots)):
+                    v = _at(now, (x + spread * knots[j]) * there, reach, step, slope)
+                    centre += shares[j] * v
+                for j in range(len(knots)):
+                    v = _at(now, (x + spread * knots[j]) * there, reach, step, slope)
+                    row[j] = v - centre
+            else:
+                low, high = max(i - 1, 0), min(i + 1, size - 1)
+                row[0] = (mean[high] - mean[low]) / ((high - low) * step / here)
+                middle = min(max(i, 1), size - 2)
+                bend = mean[middle + 1] - 2.0 * mean[middle] + mean[middle - 1]
+                row[1] = 0.5 * bend / (step / here) ** 2
         for i in range(size):
             v = (-reach + i * step) / here + mean[i]
             now[i] = v if v > 0.0 else 0.0
 
 
+KNOTS = np.linspace(-4.0, 4.0, 17)
+
+
+def _hat_means() -> NDArray[np.float64]:
+    """[J]: E of each hat function over KNOTS at a standard normal, straight beyond the ends."""
+    density = np.exp(-(KNOTS**2) / 2) / math.sqrt(2 * math.pi)
+    beyond = np.array([0.5 * math.erfc(k / math.sqrt(2)) for k in KNOTS])
+    hinge = density - KNOTS * beyond  # E (e - k)+
+    shares = np.empty(len(KNOTS))
+    for j in range(len(KNOTS)):
+        f = np.zeros(len(KNOTS))
+        f[j] = 1.0
+        slopes = np.diff(f) / np.diff(KNOTS)
+        start = f[0] - slopes[0] * KNOTS[0]  # of the first straight piece at e = 0, its mean
+        shares[j] = start + np.diff(slopes) @ hinge[1:-1]
+    return shares
+
+
+HAT_MEANS = _hat_means()
+_MOST_COLUMNS = 281
+
+
+def _gaussian_table(
+    prior: float, horizon: int, end: int, dtype: type, knots: NDArray, shares: NDArray, entries: int
+) -> tuple[NDArray, float, NDArray[np.float64]]:
+    size = _MOST_COLUMNS
+    every = max(1, math.ceil(0.05 / (0.5 / math.sqrt(prior + horizon))))
+    fine = (size - 1) * every + 1
+    step = 2 * REACH / (fine - 1)
+    table = np.zeros((horizon, size, entries), dtype)
+    now, mean = np.empty(fine), np.empty(fine)
+    nodes = (_NODES, _WEIGHTS, knots, shares)
+    _gaussian(float(prior), end, REACH, step, *nodes, now, mean, every, table)
+    return table, step * every, now[::every].copy()
+
+
 def gaussian_slopes(
-    prior: float, horizon: int, end: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32], float, NDArray[np.float64]]:
-    """First and second derivative of E[v(n+1)] in the posterior mean, unit noise: [horizon, X].
+    prior: float, horizon: int, end: int, dtype: type = np.float32
+) -> tuple[NDArray, float, NDArray[np.float64]]:
+    """Slope and half the curvature of E[v(n+1)] in the posterior mean, unit noise [horizon, X, 2].
 
     prior: how many rewards the prior is worth (noise variance / prior variance of the mean).
-    Returned with the step of the grid of [-REACH, REACH], on which a column is
-    (posterior mean - lam) / posterior standard deviation, and v(0) [X] in units of the noise.
+    Returned with the step of the even grid of [-REACH, REACH], (posterior mean - lam) / posterior
+    standard deviation, and v(0) [X] in units of the noise.
     """
-    step = min(0.05, 0.5 / math.sqrt(prior + horizon))
-    size = int(math.ceil(2 * REACH / step)) + 1
-    step = 2 * REACH / (size - 1)
-    first = np.zeros((horizon, size), np.float32)
-    second = np.zeros((horizon, size), np.float32)
-    now, mean = np.empty(size), np.empty(size)
-    _gaussian(float(prior), end, REACH, step, _NODES, _WEIGHTS, now, mean, first, second)
-    return first, second, step, now
+    nothing = np.empty(0)
+    return _gaussian_table(prior, horizon, end, dtype, nothing, nothing, 2)
+
+
+def gaussian_changes(
+    prior: float, horizon: int, end: int, dtype: type = np.float32
+) -> tuple[NDArray, float, NDArray[np.float64]]:
+    """v(n+1) less its mean, at innovations KNOTS of the next reward, unit noise [horizon, X, J].
+
+    Straight between knots, each row has mean zero at a standard normal innovation. The rest as in
+    :func:`gaussian_slopes`.
+    """
+    return _gaussian_table(prior, horizon, end, dtype, KNOTS, HAT_MEANS, len(KNOTS))
