@@ -16,7 +16,7 @@ from irsppl.beliefs import (
 )
 from irsppl.bounds import bound, certify, solve_inner
 from irsppl.outcomes import Outcome
-from irsppl.penalties import Mix, VSolo
+from irsppl.penalties import Mix, VFit, VSolo
 from irsppl.policies import Index
 from irsppl.results import summary
 from irsppl.simulate import action_probabilities, choose, simulate
@@ -48,6 +48,7 @@ __all__ = [
     "NormalInverseGamma",
     "NormalNormal",
     "Outcome",
+    "VFit",
     "VSolo",
     "action_probabilities",
     "bound",

@@ -81,6 +81,20 @@ class Arms:
         """[S, K, C]: each column's penalties summed over the first counts [S, K] pulls."""
         raise NotImplementedError
 
+    def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
+        """[S, kinds, K, last + 1]: E[(mu_hat_{a,last} - option)+ | a's first 0 .. last rewards].
+
+        options [S, K, kinds]: numbers that depend on the other arms only. Exact arms only.
+        """
+        raise NotImplementedError
+
+    def hinges(self, futures: Futures, last: int) -> np.ndarray:
+        """[S, 2, K, last + 1]: `hinge_paths` against the best and second best of the other arms.
+
+        The others' means are those after `last` rewards of each; with two arms there is no second.
+        """
+        return self.hinge_paths(futures, last, best_others(futures.means[:, :, last]))
+
     def weights(self, cdfs: np.ndarray) -> np.ndarray:
         """[S, K, G]: P(best mean of the other arms in each cell)."""
         from irsppl.inner.cpu.leave_one_out import leave_out_products
@@ -88,12 +102,15 @@ class Arms:
         return np.diff(leave_out_products(cdfs), axis=2)
 
     def solve(
-        self, futures: Futures, weights: np.ndarray
+        self, futures: Futures, weights: np.ndarray, more: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(values [S], counts [S, K], sum of all penalties [S])."""
+        """(values [S], counts [S, K], sum of all penalties [S]); more: further penalties [S, K, T]."""
         from irsppl.inner.cpu.leave_one_out import solve_payoffs
 
         payoffs, sums = self.payoffs(futures, self._trimmed(weights))
+        if more is not None:
+            payoffs[:, :, 1:] -= np.cumsum(more, axis=2)
+            sums += more.sum(axis=(1, 2))
         values, counts = solve_payoffs(payoffs)
         return values, counts, sums
 
@@ -108,6 +125,22 @@ class Arms:
             least = _LEAST_WEIGHT * np.abs(weights).sum(axis=-1, keepdims=True)
             weights = np.where(np.abs(weights) < least, 0, weights)
         return weights.astype(self.dtype)
+
+
+def best_others(means: np.ndarray) -> np.ndarray:
+    """[S, K] -> [S, K, 2]: the best and the second best of the other arms (alike if just one)."""
+    order = np.argsort(-means, axis=1, kind="stable")
+    ranked = np.take_along_axis(means, order, axis=1)
+    if means.shape[1] == 2:
+        ranked = np.concatenate([ranked, ranked[:, -1:]], axis=1)
+    first, second, third = ranked[:, 0, None], ranked[:, 1, None], ranked[:, 2, None]
+    arms = np.arange(means.shape[1])[None, :]
+    best = np.where(order[:, :1] == arms, second, first)
+    among = (order[:, :1] == arms) | (order[:, 1:2] == arms)
+    runner = np.where(among, third, second)
+    if means.shape[1] == 2:
+        runner = best
+    return np.stack([best, runner], axis=2)
 
 
 def _grid(cdf: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
@@ -172,6 +205,23 @@ class BinaryArms(Arms):
         from irsppl.inner.cpu.leave_one_out import binary_totals
 
         return binary_totals(futures.rewards, futures.means, self._tables, self._table_of, counts)
+
+
+    @lru_cache(maxsize=4)  # noqa: B019
+    def _hinge_tables(self, last: int) -> np.ndarray:
+        from irsppl.inner.cpu.one_armed import binary_hinges
+
+        return np.stack(
+            [binary_hinges(a, b, last, self.edges, self.dtype) for a, b in self._priors]
+        )
+
+    def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
+        from irsppl.inner.cpu.leave_one_out import binary_hinge_paths
+
+        tables = self._hinge_tables(last)
+        return binary_hinge_paths(
+            futures.rewards, tables, self._table_of, self.edges, options, last
+        )
 
 
 @lru_cache(maxsize=4)
@@ -241,6 +291,16 @@ class SmoothArms(Arms):
         assert futures.sds is not None
         mean, sd = futures.means[:, :, known, None], futures.sds[:, :, known, None]
         return special.ndtr((self.edges[None, None, :] - mean) / sd)
+
+    def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
+        assert futures.sds is not None
+        means = futures.means[:, None, :, : last + 1]
+        variance = futures.sds[:, None, :, : last + 1] ** 2
+        sd = np.sqrt(np.maximum(variance - variance[..., -1:], 0))
+        apart = means - np.moveaxis(options, 2, 1)[..., None]
+        z = apart / np.maximum(sd, 1e-300)
+        density = np.exp(-np.minimum(z**2, 1400) / 2) / np.sqrt(2 * np.pi)
+        return np.where(sd > 0, apart * special.ndtr(z) + sd * density, np.maximum(apart, 0))
 
     def _paths(self, futures: Futures) -> tuple[np.ndarray, ...]:
         """Means, deviations, and the innovations as two neighbouring entries of a table's row."""

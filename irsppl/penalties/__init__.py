@@ -21,6 +21,7 @@ from irsppl.penalties.lagrangian import Lagrangian
 from irsppl.penalties.mix import Mix
 from irsppl.penalties.ts import TS
 from irsppl.penalties.v_emax import VEMax
+from irsppl.penalties.v_fit import VFit
 from irsppl.penalties.v_solo import VSolo
 from irsppl.penalties.v_zero import VZero
 from irsppl.penalties.v_zero_separable import VZeroSeparable
@@ -38,6 +39,7 @@ PENALTIES: dict[str, Penalty] = {
         VZeroSeparable(),
         VEMax(),
         VSolo(),
+        VFit(),
         Mix(),
         Lagrangian(),
         Ideal(),
@@ -65,6 +67,7 @@ __all__ = [
     "Mix",
     "Penalty",
     "VEMax",
+    "VFit",
     "VSolo",
     "VZero",
     "VZeroSeparable",

@@ -62,13 +62,12 @@ def arms_of(bandit: Bandit, ends: tuple[int, ...] | None = None) -> Arms:
     horizon = int(bandit.remaining)
     ends = (horizon,) if ends is None else ends
     found = moments(bandit.belief)
-    mean, sd, worth = (tuple(x) for x in (found.mean, found.sd, found.worth))
     if found.binary:
         alpha, beta = tuple(found.mean * found.worth), tuple((1 - found.mean) * found.worth)
         return binary_arms(alpha, beta, horizon, ends, found.exact)
-    return smooth_arms(
-        mean, sd, worth, horizon, ends, found.exact, found.normal, found.own_variances
-    )
+    start = (tuple(x) for x in (found.mean, found.sd, found.worth))
+    kind = (found.exact, found.normal, found.own_variances)
+    return smooth_arms(*start, horizon, ends, *kind)
 
 
 def futures_of(bandit: Bandit, outcomes: Outcome) -> Futures:
@@ -105,6 +104,10 @@ class LeaveOneOut(Penalty):
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(values [S], counts [S, K], sum of all penalties [S]) of a batch of futures."""
 
+    def ends(self, bandit: Bandit) -> tuple[int, ...]:
+        """Last pulls that its tables plan for."""
+        return (int(bandit.remaining),)
+
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
         arrays, static = eqx.partition((bandit, outcome), eqx.is_array)
         dtype = outcome.means.dtype
@@ -112,7 +115,7 @@ class LeaveOneOut(Penalty):
         def on_host(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
             bandit, outcome = eqx.combine(arrays, static)
             batch = jax.tree.map(lambda leaf: leaf[None], outcome)
-            values, counts, _ = self.solve(bandit, View(bandit, batch))
+            values, counts, _ = self.solve(bandit, View(bandit, batch, self.ends(bandit)))
             return values[0].astype(dtype), counts[0].astype(np.int32)
 
         shapes = (
@@ -123,12 +126,12 @@ class LeaveOneOut(Penalty):
         return Inner(value, jnp.argmax(pulls), pulls)
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        return self.solve(bandit, View(bandit, outcomes))[0]
+        return self.solve(bandit, View(bandit, outcomes, self.ends(bandit)))[0]
 
     def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, np.ndarray]:
-        view = View(bandit, outcomes)
+        view = View(bandit, outcomes, self.ends(bandit))
         values, _, sums = self.solve(bandit, view)
-        columns = {c.label: c.of(view) for c in known_means(bandit, self.levels)}
+        columns = {c.label: c.of(view) for c in controls(self.levels)}
         return {self.label: values, self._sum: sums, **columns}
 
     @property
@@ -256,12 +259,16 @@ def _one_armed(arms: Arms, weights: np.ndarray) -> np.ndarray:
     return np.tensordot(weights, arms.starts[:, : len(arms.lams)], 2)
 
 
-def known_means(bandit: Bandit, levels: tuple[float, ...]) -> dict[Control, float]:
-    """The controls that apply to this bandit, with their means."""
+def controls(levels: tuple[float, ...]) -> list[Control]:
     found: list[Control] = [SecondBest()]
     for level in levels:
         found += [LevelMax(level), OneArmed(level)]
-    means = {control: control.mean(bandit) for control in found}
+    return found
+
+
+def known_means(bandit: Bandit, levels: tuple[float, ...]) -> dict[Control, float]:
+    """The controls whose means are known for this bandit, with them."""
+    means = {control: control.mean(bandit) for control in controls(levels)}
     return {control: mean for control, mean in means.items() if mean is not None}
 
 

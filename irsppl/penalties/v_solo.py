@@ -18,12 +18,13 @@ _TRIED = (0.6, 0.75, 0.9, 1.05)
 class VSolo(LeaveOneOut):
     """The (n+1)-th pull of arm a pays mu_hat_{a,n} - Z_a(n), with
 
-        Z_a(n) = scale (r_{a,n+1} - mu_hat_{a,n}) sum_g w_g(a) [v(n+1, s+1; lam_g) - v(n+1, s; lam_g)]
+        Z_a(n) = scale (r_{a,n+1} - mu_hat_{a,n}) sum_g w_g(a) [v_g(n+1, s+1) - v_g(n+1, s)]
 
-    v: what the arm alone is still worth against a known option lam; w_g(a): the probability that
-    the best of the other arms lies in cell g, given the first level x T rewards of each. So an arm
-    pays in advance for the good news that its next reward brings. Any scale gives a bound; None
-    picks it on a pilot (and 0.9, or 0.8 for two arms, where there is no pilot).
+    for 0/1 rewards. v_g(n, s): what the arm alone, after s successes in n pulls, is still worth
+    against a known option lam_g; w_g(a): the probability that the best of the other arms lies in
+    cell g, given the first level x T rewards of each. So an arm pays for the good news that its
+    next reward brings. Other rewards: the change of v less its mean. Any scale gives a bound; None
+    picks it on a pilot (0.9, or 0.8 for two arms, where there is no pilot).
     """
 
     name: ClassVar[str] = "irs.v-solo"

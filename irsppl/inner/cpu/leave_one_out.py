@@ -16,6 +16,7 @@ from irsppl.inner.cpu.allocation import PAD, row_stride
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = [
+    "binary_hinge_paths",
     "binary_payoffs",
     "binary_totals",
     "leave_out_products",
@@ -251,6 +252,53 @@ def smooth_totals(
     grid = (tables, table_of, lams, steps, reach)
     _smooth_totals(*paths, *grid, np.asarray(counts, np.int32), totals)
     return totals
+
+
+@njit(**KERNEL)
+def _binary_hinge_paths(
+    rewards: NDArray,
+    tables: NDArray,
+    table_of: NDArray[np.int64],
+    nodes: NDArray[np.float64],
+    options: NDArray[np.float64],
+    paths: NDArray[np.float64],
+) -> None:
+    futures, arms, kinds = options.shape
+    last = paths.shape[3] - 1
+    for f in range(futures):
+        for a in range(arms):
+            table = tables[table_of[a]]
+            for k in range(kinds):
+                option = options[f, a, k]
+                i = 0
+                while i < len(nodes) - 2 and nodes[i + 1] <= option:
+                    i += 1
+                up = (option - nodes[i]) / (nodes[i + 1] - nodes[i])
+                s = 0
+                for n in range(last + 1):
+                    row = table[n * (n + 1) // 2 + s]
+                    paths[f, k, a, n] = (1.0 - up) * row[i] + up * row[i + 1]
+                    if n < last:
+                        s += int(rewards[f, a, n])
+
+
+def binary_hinge_paths(
+    rewards: NDArray,
+    tables: NDArray,
+    table_of: NDArray,
+    nodes: NDArray,
+    options: NDArray,
+    last: int,
+) -> NDArray[np.float64]:
+    """[S, kinds, K, last + 1]: E[(mu_hat_{a,last} - option)+] along each arm's own rewards.
+
+    options [S, K, kinds] know the other arms only; between nodes the tables of
+    :func:`one_armed.binary_hinges` are joined by straight lines, which keeps the martingale.
+    """
+    futures, arms, kinds = options.shape
+    paths = np.empty((futures, kinds, arms, last + 1))
+    _binary_hinge_paths(rewards, tables, table_of, nodes, options, paths)
+    return paths
 
 
 @njit(**KERNEL)

@@ -3,9 +3,9 @@
 ``v(n, s; lam)`` is what an arm that has shown s successes in n pulls is still worth to somebody
 who may always take ``lam`` per period instead and has pulls up to number ``end``:
 
-    v(n, s) = max(0, m - lam + m v(n+1, s+1) + (1-m) v(n+1, s)),   m = (alpha + s) / (alpha + beta + n)
+    v(n, s) = max(0, m - lam + m v(n+1, s+1) + (1-m) v(n+1, s)),
 
-and 0 from ``end`` on.  Penalties need its slope in the next reward, v(n+1, s+1) - v(n+1, s).
+with m = (alpha + s) / (alpha + beta + n), and 0 from ``end`` on.  Penalties need its slope in the next reward, v(n+1, s+1) - v(n+1, s).
 For other rewards than 0/1 the same recursion runs over a Gaussian posterior mean in units of its
 standard deviation (see :func:`gaussian_slopes`).
 """
@@ -22,6 +22,7 @@ __all__ = [
     "HAT_MEANS",
     "KNOTS",
     "REACH",
+    "binary_hinges",
     "binary_slopes",
     "gaussian_changes",
     "gaussian_slopes",
@@ -78,6 +79,38 @@ def binary_slopes(
     now = np.empty((horizon + 1, len(lams)))
     _binary(float(alpha), float(beta), horizon, lams, ends, now, slopes)
     return slopes, now[0].copy()
+
+
+@njit(**KERNEL)
+def _hinges(
+    alpha: float,
+    beta: float,
+    last: int,
+    nodes: NDArray[np.float64],
+    table: NDArray,
+    now: NDArray[np.float64],
+) -> None:
+    for n in range(last, -1, -1):
+        row = n * (n + 1) // 2
+        for s in range(n + 1):
+            m = (alpha + s) / (alpha + beta + n)
+            for c in range(len(nodes)):
+                if n == last:
+                    h = m - nodes[c]
+                    now[s, c] = h if h > 0.0 else 0.0
+                else:
+                    now[s, c] = m * now[s + 1, c] + (1.0 - m) * now[s, c]
+                table[row + s, c] = now[s, c]
+
+
+def binary_hinges(
+    alpha: float, beta: float, last: int, nodes: NDArray, dtype: type = np.float32
+) -> NDArray:
+    """E[(mu_hat_last - node)+ | s successes in n pulls], [triangle(last + 1), C]."""
+    nodes = np.asarray(nodes, np.float64)
+    table = np.empty((triangle(last + 1), len(nodes)), dtype)
+    _hinges(float(alpha), float(beta), last, nodes, table, np.empty((last + 1, len(nodes))))
+    return table
 
 
 # Posterior standard deviations on either side of the known option beyond which nothing is left to
