@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irsppl._checks import as_count, as_key, side_key
+from irsppl._checks import as_count, as_key, one_of, side_key
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
@@ -181,11 +181,7 @@ def bound(
     picked = next(iter(named))
     if sampled or benchmark is None:
         controls = _controls(bandit, sampled)
-        pilot_key = side_key(key, "fit")  # never the futures of the estimate
-        sampled = [
-            p.fitted(bandit, lambda start, n: draw_outcomes(bandit, pilot_key, start, n), controls)
-            for p in sampled
-        ]
+        sampled = [fit_penalty(bandit, p, key, controls) for p in sampled]
         run = Sampler(bandit, sampled, controls, benchmark, _show(progress), workers)
         if several and len(named) > 1:
             # Picking the least of noisy estimates would bias it low: pick on other futures.
@@ -228,6 +224,12 @@ def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
         return {}
     means = {name: find_penalty(name).exact(bandit) for name in CONTROLS}
     return {name: value for name, value in means.items() if value is not None}
+
+
+def fit_penalty(bandit: Bandit, penalty: Penalty, key: Any, controls: dict[str, float]) -> Penalty:
+    """The penalty with what it leaves open settled on a pilot, never on futures of the estimate."""
+    pilot = side_key(key, "fit")
+    return penalty.fitted(bandit, lambda at, n: draw_outcomes(bandit, pilot, at, n), controls)
 
 
 class Sampler:
@@ -389,6 +391,7 @@ class Certificate:
     lower: Estimate
     upper: Estimate
     reason: str | None = None
+    more: str | None = None  # what a tighter bound would cost
 
     @property
     def gap(self) -> Estimate:
@@ -449,6 +452,26 @@ def default_penalties(bandit: Bandit) -> list[str]:
     return [name for name in names if gives_bound(name)]
 
 
+EFFORTS = ("quick", "standard", "best")
+
+
+def penalties_for(bandit: Bandit, effort: str) -> list[Any]:
+    """Penalties for a certificate within an effort, the tightest that the bandit allows.
+
+    "quick": `default_penalties`; "standard": leave-one-out penalties, at most three times the work;
+    "best": these fitted on a pilot, minutes for many arms and periods.
+    """
+    one_of("effort", effort, EFFORTS)
+    penalty = {"standard": "irs.v-solo", "best": "irs.v-fit"}.get(effort)
+    if penalty is not None:
+        try:
+            find_penalty(penalty).verify(bandit, as_bound=True)
+            return [penalty]
+        except ValueError:
+            pass
+    return default_penalties(bandit)
+
+
 def certify(
     bandit: Bandit,
     policy: Any,
@@ -457,15 +480,20 @@ def certify(
     num_replications: int = 20_000,
     num_samples: int = 20_000,
     *,
+    effort: str = "standard",
     progress: bool | None = None,
 ) -> Certificate:
     """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
 
-    With several penalties the tightest serves, picked on a pilot sample; by default those that are
-    cheap and tight for such a bandit (`default_penalties`).
+    With several penalties the tightest serves, picked on a pilot sample; by default the tightest
+    that the bandit allows within an effort: "quick", "standard" or "best" (`penalties_for`).
     """
     key = as_key(key)
-    penalty = default_penalties(bandit) if penalty is None else penalty
+    within = penalties_for(bandit, effort)
+    more = None
+    if penalty is None:
+        penalty = within
+        more = _more_effort(bandit, effort, num_samples)
     named = name_policies(policy)
     if len(named) != 1:
         raise ValueError(f"policy must be one policy, got {list(named)}")
@@ -475,14 +503,25 @@ def certify(
         upper = upper.tightest
     data = simulate(bandit, named, jax.random.fold_in(key, 4), num_replications, progress=progress)
     benchmark = find_penalty("ts").exact(bandit)
+    steady = "steadied_" if "steadied_value" in data else ""
     if benchmark is None:
-        value, error = _mean_error(data["value"].values[0])
+        value, error = _mean_error(data[f"{steady}value"].values[0])
     else:  # regret varies far less than value, and the mean of the difference is known
-        regret, error = _mean_error(data["regret"].values[0])
+        regret, error = _mean_error(data[f"{steady}regret"].values[0])
         value = benchmark - regret
     reason = None
     if not upper.value > 0:
         reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
-    return Certificate(
-        label, upper.penalty, Estimate(value, error), Estimate(upper.value, upper.stderr), reason
-    )
+    found = Estimate(value, error), Estimate(upper.value, upper.stderr)
+    return Certificate(label, upper.penalty, *found, reason, more)
+
+
+def _more_effort(bandit: Bandit, effort: str, num_samples: int) -> str | None:
+    """What the next effort would cost, where it would use other penalties."""
+    following = EFFORTS[EFFORTS.index(effort) + 1 :]
+    if not following or penalties_for(bandit, following[0]) == penalties_for(bandit, effort):
+        return None
+    if following[0] == "standard":
+        return "effort='standard' (irs.v-solo) is tighter for at most 3 times the work"
+    times = find_penalty("irs.v-fit").work(bandit) / num_samples + 3
+    return f"effort='best' (irs.v-fit) is tighter for about {times:.0f} times the work"

@@ -19,6 +19,7 @@ from irsppl._checks import as_count, as_floats, as_key, require_finite
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty, pending_of, ready
+from irsppl.penalties._replay import can_replay, news
 from irsppl.policies import PathKernel, Policy, find_policy
 
 # Rewards of one chunk of replications take at most about this much memory.
@@ -381,6 +382,7 @@ def simulate(
     per_period: bool = False,
     start: int = 0,
     outcomes: Outcome | None = None,
+    steadied: bool = True,
     progress: bool | None = None,
     workers: int | None = None,
 ) -> Any:
@@ -390,11 +392,14 @@ def simulate(
     this fixed truth instead of one drawn from the belief. per_period: also the mean regret of each
     period. start: number of the first replication, so that a long run can be cut into blocks.
     outcomes: play on these futures (fields with a leading axis over replications) instead of
-    drawing any. progress: a progress bar (default: on a terminal). workers: threads (default:
+    drawing any. steadied: also value and regret less the luck of each path, where that is known.
+    progress: a progress bar (default: on a terminal). workers: threads (default:
     cores).
 
     Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
-    replication, arm). Memory for futures is bounded: they are drawn and dropped chunk by chunk.
+    replication, arm); where arms are conjugate and nothing constrains play also steadied_value and
+    steadied_regret, of the same means with a fraction of the spread. Memory for futures is bounded:
+    they are drawn and dropped chunk by chunk.
     """
     from irsppl.results import simulation_dataset
 
@@ -429,6 +434,7 @@ def simulate(
     compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())
     workers = threads_for(bandit, compiled and not bandit.constraints, workers)
     benchmark, periods = find_penalty("ts"), int(bandit.remaining)
+    steady = steadied and means is None and outcomes is None and can_replay(bandit)
 
     def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
         if outcomes is None:
@@ -438,16 +444,12 @@ def simulate(
         best = benchmark.values(bandit, futures)[: stop - start]
         truth = np.asarray(futures.means, np.float64)[: stop - start]
         rewards = np.asarray(after_pending_batch(bandit, futures.rewards))
-        rows = [
-            _account(
-                player(futures, first + start)[: stop - start, :periods],
-                truth,
-                rewards,
-                best,
-                per_period,
-            )
-            for player in players
-        ]
+        rows = []
+        for player in players:
+            actions = player(futures, first + start)[: stop - start, :periods]
+            rows.append(_account(actions, truth, rewards, best, per_period))
+            if steady:
+                rows[-1]["news"] = news(bandit, futures, actions)
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     title = ", ".join(named)

@@ -58,11 +58,11 @@ def penalties_of(bandit, view, weights):
 @pytest.mark.parametrize("scale", SCALES)
 def test_values_of_every_outcome_are_those_of_the_definition(name, scale):
     bandit, problem = bernoulli(name)
-    batch, probabilities, listed = all_outcomes(problem)
+    batch, _, listed = all_outcomes(problem)
     penalty = VSolo(scale=scale)
     values = penalty.values(bandit, batch)
     arms = arms_of(bandit)
-    alpha, beta, horizon = BERNOULLI[name]
+    alpha, beta, _ = BERNOULLI[name]
     for i in np.linspace(0, len(listed) - 1, 12).astype(int):
         rewards = np.asarray(batch.rewards[i], int)
         means, z = oracle.bernoulli_penalties(

@@ -104,7 +104,7 @@ class Arms:
     def solve(
         self, futures: Futures, weights: np.ndarray, more: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(values [S], counts [S, K], sum of all penalties [S]); more: further penalties [S, K, T]."""
+        """(values [S], counts [S, K], sum of all penalties [S]); more: other ones [S, K, T]."""
         from irsppl.inner.cpu.leave_one_out import solve_payoffs
 
         payoffs, sums = self.payoffs(futures, self._trimmed(weights))
@@ -161,6 +161,21 @@ def _grid(cdf: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> n
     return np.interp(np.arange(1, CELLS) / CELLS, blend[keep], x[keep])
 
 
+def options(
+    mean: np.ndarray, sd: np.ndarray, limits: tuple[float, float] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(inner edges [G-1], options lam [G]) for arms whose means have these moments [K]."""
+
+    def cdf(x: np.ndarray) -> np.ndarray:
+        return special.ndtr((x[None, :] - mean[:, None]) / sd[:, None])
+
+    low, high = limits or (np.min(mean - 6 * sd), np.max(mean + 6 * sd))
+    inner = _grid(cdf, low, high)
+    first, last = 2 * inner[0] - inner[1], 2 * inner[-1] - inner[-2]
+    rims = np.concatenate([[first], inner, [last]])
+    return inner, (rims[1:] + rims[:-1]) / 2
+
+
 class BinaryArms(Arms):
     """Rewards 0 or 1; each arm's belief is, or is matched by, Beta(alpha_a, beta_a)."""
 
@@ -205,7 +220,6 @@ class BinaryArms(Arms):
         from irsppl.inner.cpu.leave_one_out import binary_totals
 
         return binary_totals(futures.rewards, futures.means, self._tables, self._table_of, counts)
-
 
     @lru_cache(maxsize=4)  # noqa: B019
     def _hinge_tables(self, last: int) -> np.ndarray:
@@ -261,11 +275,8 @@ class SmoothArms(Arms):
         self.mean, self.sd, self.worth = mean, sd, worth
         self.horizon, self.ends, self.exact = horizon, ends, gaussian
         self._normal, self._own_variances = normal, own_variances
-        inner = _grid(self._prior, np.min(mean - 6 * sd), np.max(mean + 6 * sd))
-        first, last = 2 * inner[0] - inner[1], 2 * inner[-1] - inner[-2]
-        rims = np.concatenate([[first], inner, [last]])
+        inner, self.lams = options(mean, sd)
         self.edges = np.concatenate([[-np.inf], inner, [np.inf]])
-        self.lams = (rims[1:] + rims[:-1]) / 2
         worths, table_of = np.unique(worth, return_inverse=True)
         self._table_of = table_of.reshape(-1).astype(np.int64)
         make = gaussian_changes if normal else gaussian_slopes
@@ -298,8 +309,8 @@ class SmoothArms(Arms):
         variance = futures.sds[:, None, :, : last + 1] ** 2
         sd = np.sqrt(np.maximum(variance - variance[..., -1:], 0))
         apart = means - np.moveaxis(options, 2, 1)[..., None]
-        z = apart / np.maximum(sd, 1e-300)
-        density = np.exp(-np.minimum(z**2, 1400) / 2) / np.sqrt(2 * np.pi)
+        z = np.clip(apart / np.where(sd > 0, sd, 1), -38, 38)
+        density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
         return np.where(sd > 0, apart * special.ndtr(z) + sd * density, np.maximum(apart, 0))
 
     def _paths(self, futures: Futures) -> tuple[np.ndarray, ...]:
@@ -352,8 +363,8 @@ def smooth_arms(
     normal: bool,
     own_variances: bool,
 ) -> SmoothArms:
-    arrays = (np.asarray(x) for x in (mean, sd, worth))
-    return SmoothArms(*arrays, horizon, ends, gaussian, normal, own_variances)
+    kind = (gaussian, normal, own_variances)
+    return SmoothArms(np.asarray(mean), np.asarray(sd), np.asarray(worth), horizon, ends, *kind)
 
 
 def second_best_mean(expected_max: Callable[[list[int]], float], num_arms: int) -> float:

@@ -116,6 +116,10 @@ class Penalty(eqx.Module):
         """
         return self
 
+    def work(self, bandit: Bandit) -> int:
+        """How many inner problems the pilot of `fitted` solves, about."""
+        return 0
+
     def report(self) -> dict[str, Any]:
         """What was settled on a pilot."""
         return {}

@@ -130,7 +130,7 @@ def normals(
     n = np.arange(rewards.shape[2])[None, None, :]
     if isinstance(belief, GammaExponential):
         # P(r > x) = (rate / (rate + x))^shape
-        shape = worth + 1
+        shape = worth + 1.0
         rate = means[:, :, :-1] * worth
         level = -shape * np.log1p(rewards / rate)
         # The tail that is small is the one to be turned into a number.

@@ -45,11 +45,10 @@ class VFit(LeaveOneOut):
     """The (n+1)-th pull of arm a pays mu_hat_{a,n} - sum_f c_f Z_f, with many Z like V-Solo's.
 
     Each looks at another share of the other arms' rewards, plans up to another last pull, and minds
-    other options lam; for Bernoulli and Gaussian arms there are also prices, what the best arms will
-    have shown less what is expected of it (features: "quick", "standard", "full", in order of cost).
-    The coefficients
-    minimise the bound on a pilot and are then frozen: the bound is estimated on fresh futures.
-    Without a pilot it is V-Solo.
+    other options lam; for Bernoulli and Gaussian arms there are prices too, what the best arms will
+    have shown less what is expected of it. features: "quick", "standard" or "full", in order of
+    cost. The coefficients minimise the bound on a pilot and are then frozen: the bound is estimated
+    on fresh futures. Without a pilot it is V-Solo.
     """
 
     name: ClassVar[str] = "irs.v-fit"
@@ -201,6 +200,9 @@ class VFit(LeaveOneOut):
         # A fresh copy: nobody else holds it.
         object.__setattr__(copy, "coefficients", tuple(float(c) for c in best))
         return copy
+
+    def work(self, bandit: Bandit) -> int:
+        return 2 * _ROUNDS * _EVALUATIONS * _pilot_size(self._kinds.pilot, bandit)
 
     def report(self) -> dict[str, Any]:
         if self.coefficients is None:

@@ -5,9 +5,9 @@ who may always take ``lam`` per period instead and has pulls up to number ``end`
 
     v(n, s) = max(0, m - lam + m v(n+1, s+1) + (1-m) v(n+1, s)),
 
-with m = (alpha + s) / (alpha + beta + n), and 0 from ``end`` on.  Penalties need its slope in the next reward, v(n+1, s+1) - v(n+1, s).
-For other rewards than 0/1 the same recursion runs over a Gaussian posterior mean in units of its
-standard deviation (see :func:`gaussian_slopes`).
+with m = (alpha + s) / (alpha + beta + n), and 0 from ``end`` on.  Penalties need its slope in the
+next reward, v(n+1, s+1) - v(n+1, s).  For other rewards than 0/1 the same recursion runs over a
+Gaussian posterior mean in units of its standard deviation (see :func:`gaussian_slopes`).
 """
 
 import math
@@ -45,8 +45,8 @@ def _binary(
     now: NDArray[np.float64],
     slopes: NDArray,
 ) -> None:
-    """Fill ``slopes`` [triangle(horizon), C]; ``now`` [horizon + 1, C] ends as v(0, 0) in row 0."""
-    columns = len(lams)
+    """Fill ``slopes`` [rows, C]; ``now`` [horizon + 1, C] ends as v(0, 0) in row 0."""
+    columns, rows = len(lams), len(slopes)
     for s in range(horizon + 1):
         for c in range(columns):
             now[s, c] = 0.0
@@ -57,7 +57,8 @@ def _binary(
             for c in range(columns):
                 # Row s + 1 still holds n + 1: it is overwritten after this one.
                 low, high = now[s, c], now[s + 1, c]
-                slopes[row + s, c] = high - low
+                if row + s < rows:
+                    slopes[row + s, c] = high - low
                 v = m - lams[c] + m * high + (1.0 - m) * low
                 now[s, c] = v if v > 0.0 and n < ends[c] else 0.0
 
@@ -69,13 +70,15 @@ def binary_slopes(
     lams: NDArray,
     ends: NDArray,
     dtype: type = np.float32,
+    kept: int | None = None,
 ) -> tuple[NDArray, NDArray[np.float64]]:
-    """(slopes [triangle(horizon), C], values v(0, 0) [C]) of a Beta(alpha, beta) arm.
+    """(slopes [triangle(kept), C], values v(0, 0) [C]) of a Beta(alpha, beta) arm.
 
-    lams, ends: [C], the known option and the last pull of each column.
+    lams, ends: [C], the known option and the last pull of each column; kept: pulls whose slopes
+    are kept, all ``horizon`` if left out.
     """
     lams, ends = np.asarray(lams, np.float64), np.asarray(ends, np.int64)
-    slopes = np.empty((triangle(horizon), len(lams)), dtype)
+    slopes: NDArray = np.empty((triangle(horizon if kept is None else kept), len(lams)), dtype)
     now = np.empty((horizon + 1, len(lams)))
     _binary(float(alpha), float(beta), horizon, lams, ends, now, slopes)
     return slopes, now[0].copy()
@@ -108,7 +111,7 @@ def binary_hinges(
 ) -> NDArray:
     """E[(mu_hat_last - node)+ | s successes in n pulls], [triangle(last + 1), C]."""
     nodes = np.asarray(nodes, np.float64)
-    table = np.empty((triangle(last + 1), len(nodes)), dtype)
+    table: NDArray = np.empty((triangle(last + 1), len(nodes)), dtype)
     _hinges(float(alpha), float(beta), last, nodes, table, np.empty((last + 1, len(nodes))))
     return table
 
@@ -213,7 +216,7 @@ def _gaussian_table(
     every = max(1, math.ceil(0.05 / (0.5 / math.sqrt(prior + horizon))))
     fine = (size - 1) * every + 1
     step = 2 * REACH / (fine - 1)
-    table = np.zeros((horizon, size, entries), dtype)
+    table: NDArray = np.zeros((horizon, size, entries), dtype)
     now, mean = np.empty(fine), np.empty(fine)
     nodes = (_NODES, _WEIGHTS, knots, shares)
     _gaussian(float(prior), end, REACH, step, *nodes, now, mean, every, table)
