@@ -77,7 +77,7 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
             delays = jnp.pad(outcome.delays, padding, mode="edge")
             outcome = eqx.tree_at(lambda o: o.delays, outcome, delays)
     bandit.belief.check_reward(np.arange(bandit.num_arms)[:, None], outcome.rewards)
-    if penalty.name == "ideal":
+    if not penalty.traceable:
         return penalty.inner(bandit, outcome)
     return _inner(penalty, bandit, outcome)
 

@@ -176,7 +176,7 @@ def test_known_figures_of_two_bernoulli_arms():
     np.testing.assert_allclose(again.samples, solo.samples)  # the pilot is not among them
 
 
-def test_traced_inner_problems_and_states_in_play():
+def test_one_inner_problem():
     start = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0, 1.0], [1.0, 1.0, 1.0]), 20)
     outcome = start.sample_outcome(4)
     solved = irsppl.solve_inner(start, "irs.v-solo", outcome)

@@ -48,6 +48,8 @@ class Penalty(eqx.Module):
     plain: ClassVar[bool] = False
     # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
     on_host: ClassVar[bool] = False
+    # Whether JAX can trace `inner`.
+    traceable: ClassVar[bool] = True
     # Constraints of a bandit that it plans for: "delay", "budget", "horizon law".
     serves: ClassVar[frozenset[str]] = frozenset()
 

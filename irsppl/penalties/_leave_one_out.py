@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
 from irsppl.beliefs._conjugate import Conjugate
 from irsppl.beliefs._points import Points
@@ -87,10 +87,11 @@ def _future_means(bandit: Bandit, outcomes: Outcome) -> Array:
 
 
 class LeaveOneOut(Penalty):
-    """A penalty that is solved on the host; traced code calls back."""
+    """A penalty that is solved on the host."""
 
     on_host: ClassVar[bool] = True
     bound_only: ClassVar[bool] = True
+    traceable: ClassVar[bool] = False
 
     def check(self, bandit: Bandit) -> None:
         check_leave_one_out(self.name, bandit)
@@ -109,21 +110,11 @@ class LeaveOneOut(Penalty):
         return (int(bandit.remaining),)
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        arrays, static = eqx.partition((bandit, outcome), eqx.is_array)
-        dtype = outcome.means.dtype
-
-        def on_host(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
-            bandit, outcome = eqx.combine(arrays, static)
-            batch = jax.tree.map(lambda leaf: leaf[None], outcome)
-            values, counts, _ = self.solve(bandit, View(bandit, batch, self.ends(bandit)))
-            return values[0].astype(dtype), counts[0].astype(np.int32)
-
-        shapes = (
-            jax.ShapeDtypeStruct((), dtype),
-            jax.ShapeDtypeStruct((bandit.num_arms,), np.int32),
-        )
-        value, pulls = jax.pure_callback(on_host, shapes, arrays, vmap_method="sequential")
-        return Inner(value, jnp.argmax(pulls), pulls)
+        if not is_concrete(bandit, outcome):
+            raise ValueError(f"{self.name} is solved on the host: it cannot be traced by JAX")
+        batch = jax.tree.map(lambda leaf: leaf[None], outcome)
+        values, counts, _ = self.solve(bandit, View(bandit, batch, self.ends(bandit)))
+        return Inner(values[0], np.argmax(counts[0]), counts[0])
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return self.solve(bandit, View(bandit, outcomes, self.ends(bandit)))[0]
