@@ -7,7 +7,7 @@ from scipy import special
 
 import irsppl
 from irsppl.inner.cpu.one_armed import HAT_MEANS, KNOTS
-from irsppl.penalties import PENALTIES, VSolo
+from irsppl.penalties import PENALTIES, VFit, VSolo
 from irsppl.penalties._leave_one_out import LevelMax, OneArmed, SecondBest, View, arms_of
 from irsppl.simulate import draw_outcomes
 
@@ -97,6 +97,58 @@ def test_tighter_than_v_zero(name):
     zero = enumeration.bound(problem, "irs.v-zero")
     optimum = irsppl.bound(bandit, "ideal").value
     assert solo - optimum < 0.75 * (zero - optimum)
+
+
+@pytest.mark.parametrize("name", ["two uniform arms", "three unequal arms"])
+@pytest.mark.parametrize("seed", range(2))
+def test_every_combination_of_features_is_allowed(name, seed):
+    """Random coefficients of all features and prices: feasible, and never below the optimum."""
+    bandit, problem = bernoulli(name)
+    batch, probabilities, _ = all_outcomes(problem)
+    penalty = VFit("full")
+    view = View(bandit, batch, penalty.ends(bandit))
+    prices = penalty._prices(bandit, view)
+    size = len(penalty._start(bandit))
+    chosen = np.random.default_rng(seed).normal(size=size) / 10
+    count = size - prices.shape[1]
+    weights = penalty._weights(view, chosen[:count].reshape(penalty._shape))
+    z = penalties_of(bandit, view, weights) + np.tensordot(prices, chosen[count:], (1, 0))
+    rewards = np.asarray(view.futures.rewards)
+    assert np.abs(z).max() > 0.01
+    assert oracle.conditional_defect(rewards, probabilities, z) < 1e-12
+    values, counts, sums = penalty._solve(view, chosen, prices)
+    np.testing.assert_allclose(sums, z.sum(axis=(1, 2)), atol=1e-9)
+    some = np.linspace(0, len(values) - 1, 10).astype(int)
+    means = view.futures.means[:, :, :-1]
+    expected = [oracle.best_value(means[i] - z[i]) for i in some]
+    np.testing.assert_allclose(values[some], expected, atol=1e-9)
+    assert values @ probabilities >= irsppl.bound(bandit, "ideal").value - 1e-9
+    # The slopes that the fit follows: what each feature collects at the best counts.
+    step = 1e-6 * np.random.default_rng(seed + 9).normal(size=size)
+    moved, _, _ = penalty._solve(view, chosen + step, prices)
+    kept = np.arange(view.arms.horizon)[None, None, :] < counts[:, :, None]
+    slopes = np.concatenate(
+        [
+            penalty._collected(view, counts),
+            (prices * kept[:, None]).sum(axis=(2, 3)),
+        ],
+        axis=1,
+    )
+    assert np.median(np.abs(moved - values + slopes @ step)) < 1e-10
+
+
+def test_a_fit_is_at_least_as_tight_and_reports_what_it_found():
+    """4 combined standard errors: a false alarm once in 30,000."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 20)
+    found = irsppl.bound(bandit, ["irs.v-solo", VFit("quick")], key=1, num_samples=3000)
+    solo, fit = found["irs.v-solo"], found["irs.v-fit (quick)"]
+    assert fit.value < solo.value + 4 * np.hypot(solo.stderr, fit.stderr)
+    assert fit.value > irsppl.bound(bandit, "ideal").value
+    assert (
+        fit.fitted["coefficients"].shape == (1, 2, 1) and len(fit.fitted["price_coefficients"]) == 2
+    )
+    with pytest.raises(ValueError, match="unknown features 'all'; known: full, quick, standard"):
+        VFit("all")
 
 
 @pytest.mark.parametrize("control", [SecondBest(), LevelMax(0.45), OneArmed(0.45)])
@@ -208,6 +260,7 @@ def test_refused_with_a_reason():
         (irsppl.Bandit(arms, horizon=[1.0, 0.5]), "does not plan for a horizon law"),
         (irsppl.Bandit(correlated, 5), "independent arms"),
         (irsppl.Bandit(arms, 6).pull(0), "pending"),
+        (irsppl.Bandit(arms, 5000), "would need 2,000 MB of tables for 5000 periods"),
     ]:
         with pytest.raises(ValueError, match=text):
             irsppl.bound(bandit, "irs.v-solo")

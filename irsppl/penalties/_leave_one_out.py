@@ -35,7 +35,11 @@ from irsppl.penalties.fh import FH
 from irsppl.penalties.ts import TS
 
 
-def check_leave_one_out(name: str, bandit: Bandit) -> None:
+# Tables of one-armed values may take so much memory.
+_MOST_BYTES = 800e6
+
+
+def check_leave_one_out(name: str, bandit: Bandit, blocks: int = 1) -> None:
     """Raise `ValueError`, with the reason, where the argument does not hold or is not built."""
     if not bandit.belief.is_independent:
         raise ValueError(
@@ -54,6 +58,15 @@ def check_leave_one_out(name: str, bandit: Bandit) -> None:
         raise ValueError(
             f"{name} needs the rewards of all pulls, but {list(bandit.pending)} are pending: let "
             "them arrive first, or use 'irs.v-zero'"
+        )
+    found, horizon = moments(bandit.belief), int(bandit.remaining)
+    each = horizon**2 / 2 * 40 if found.binary else horizon * 281 * 17
+    priors = len(np.unique(np.stack([found.mean, found.worth]), axis=1).T)
+    needed = 4.0 * each * priors * blocks
+    if needed > _MOST_BYTES:
+        raise ValueError(
+            f"{name} would need {needed / 1e6:,.0f} MB of tables for {horizon} periods and {priors} "
+            f"different priors, more than {_MOST_BYTES / 1e6:,.0f} MB; use 'irs.v-zero'"
         )
 
 
@@ -94,7 +107,7 @@ class LeaveOneOut(Penalty):
     traceable: ClassVar[bool] = False
 
     def check(self, bandit: Bandit) -> None:
-        check_leave_one_out(self.name, bandit)
+        check_leave_one_out(self.name, bandit, self.blocks)
 
     @property
     @abc.abstractmethod
@@ -105,8 +118,13 @@ class LeaveOneOut(Penalty):
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(values [S], counts [S, K], sum of all penalties [S]) of a batch of futures."""
 
+    @property
+    def blocks(self) -> int:
+        """How many last pulls its tables plan for."""
+        return 1
+
     def ends(self, bandit: Bandit) -> tuple[int, ...]:
-        """Last pulls that its tables plan for."""
+        """These last pulls."""
         return (int(bandit.remaining),)
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:

@@ -71,6 +71,10 @@ class VFit(LeaveOneOut):
     def levels(self) -> tuple[float, ...]:
         return self._kinds.levels
 
+    @property
+    def blocks(self) -> int:
+        return len(self._kinds.ends)
+
     def ends(self, bandit: Bandit) -> tuple[int, ...]:
         horizon = int(bandit.remaining)
         return tuple(max(1, round(share * horizon)) for share in self._kinds.ends)
@@ -211,7 +215,7 @@ class VFit(LeaveOneOut):
         chosen = np.asarray(self.coefficients)
         return {
             "coefficients": chosen[:count].reshape(self._shape),  # [ends, levels, hats]
-            "prices": chosen[count:],
+            "price_coefficients": chosen[count:],
             **self._kinds._asdict(),
         }
 
