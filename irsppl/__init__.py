@@ -17,7 +17,7 @@ from irsppl.beliefs import (
 from irsppl.bounds import bound, solve_inner
 from irsppl.certificates import certify
 from irsppl.outcomes import Outcome
-from irsppl.penalties import Mix
+from irsppl.penalties import Mix, VFit, VSolo
 from irsppl.policies import Index
 from irsppl.results import summary
 from irsppl.simulate import action_probabilities, choose, decide, simulate
@@ -49,6 +49,8 @@ __all__ = [
     "NormalInverseGamma",
     "NormalNormal",
     "Outcome",
+    "VFit",
+    "VSolo",
     "action_probabilities",
     "bound",
     "certify",

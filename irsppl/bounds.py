@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing
+from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing, side_key
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
@@ -82,7 +82,7 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
             delays = jnp.pad(outcome.delays, padding, mode="edge")
             outcome = eqx.tree_at(lambda o: o.delays, outcome, delays)
     bandit.belief.check_reward(np.arange(bandit.num_arms)[:, None], outcome.rewards)
-    solve = penalty.inner if penalty.name == "ideal" else eqx.Partial(_inner, penalty)
+    solve = eqx.Partial(_inner, penalty) if penalty.traceable else penalty.inner
     inner = solve(bandit, outcome)
     finite_result(bandit, f"the inner problem of {penalty.label}", value=inner.value)
     return inner
@@ -125,6 +125,8 @@ class Bound:
     samples: np.ndarray | None = dataclasses.field(default=None, repr=False)
     # Computed from particles that data have moved: no longer a bound for the user's prior itself.
     approximate: bool = False
+    # What the penalty settled on a pilot, on other futures than the estimate's.
+    fitted: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -188,6 +190,7 @@ def bound(
     picked = next(iter(named))
     if sampled or benchmark is None:
         controls = _controls(bandit, sampled)
+        sampled = [fit_penalty(bandit, p, key, controls) for p in sampled]
         run = Sampler(bandit, sampled, controls, benchmark, progress, workers)
         if several and len(named) > 1:
             # Picking the least of noisy estimates would bias it low: pick on other futures.
@@ -233,6 +236,12 @@ def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
         return {}
     means = {name: find_penalty(name).exact(bandit) for name in CONTROLS}
     return {name: value for name, value in means.items() if value is not None}
+
+
+def fit_penalty(bandit: Bandit, penalty: Penalty, key: Any, controls: dict[str, float]) -> Penalty:
+    """The penalty with what it leaves open settled on a pilot, never on futures of the estimate."""
+    pilot = side_key(key, "fit")
+    return penalty.fitted(bandit, lambda at, n: draw_outcomes(bandit, pilot, at, n), controls)
 
 
 class Sampler:
@@ -284,6 +293,8 @@ class Sampler:
         if not self.controls:
             known = mean_controls(self.bandit)
             columns += [values[control.label] - mean for control, mean in known.items()]
+        own = {n: m for p in self.sampled for n, m in p.steadied_by(self.bandit).items()}
+        columns += [values[name] - mean for name, mean in own.items()]
         estimates = {
             name: Bound(name, value, 0.0, *self._regret(None, value, 0.0, columns, values))
             for name, value in exact.items()
@@ -292,7 +303,10 @@ class Sampler:
             raw = values[penalty.label]
             mean, error = steadied_mean(raw, [] if penalty.plain else columns)
             regret = self._regret(raw, mean, error, columns, values)
-            estimates[penalty.label] = Bound(penalty.label, mean, error, *regret, raw)
+            report = penalty.report()
+            estimates[penalty.label] = Bound(
+                penalty.label, mean, error, *regret, raw, fitted=report
+            )
         return estimates
 
     def _regret(
@@ -337,7 +351,8 @@ def inner_values(
         return draw_outcomes(bandit, key, start + begin, size)
 
     def work(outcomes: Outcome, begin: int, end: int) -> dict[str, np.ndarray]:
-        return {n: p.values(bandit, outcomes)[: end - begin] for n, p in needed.items()}
+        batches = [p.batch(bandit, outcomes) for p in needed.values()]
+        return {n: column[: end - begin] for batch in batches for n, column in batch.items()}
 
     compiled = not bandit.constraints and not bandit.pending
     compiled = compiled and all(penalty.on_host for penalty in needed.values())
@@ -346,7 +361,7 @@ def inner_values(
         compiled = compiled and bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
     threads = threads_for(bandit, compiled, workers)
     parts = run_chunks(draw, work, chunks(bandit, count), progress, title, threads)
-    return {name: np.concatenate([part[name] for part in parts]) for name in needed}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _brief_inner_values(

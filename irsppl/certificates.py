@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run
+from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, one_of
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.bounds import Bounds, bound, mean_error
 from irsppl.penalties import find_penalty
@@ -55,6 +55,7 @@ class Certificate:
     lower: Estimate
     upper: Estimate
     reason: str | None = None
+    more: str | None = None  # what a tighter bound would cost
 
     @property
     def gap(self) -> Estimate:
@@ -117,6 +118,26 @@ def default_penalties(bandit: Bandit) -> list[str]:
     return [name for name in names if gives_bound(name)]
 
 
+EFFORTS = ("quick", "standard", "best")
+
+
+def penalties_for(bandit: Bandit, effort: str) -> list[Any]:
+    """Penalties for a certificate within an effort, the tightest that the bandit allows.
+
+    "quick": `default_penalties`; "standard": leave-one-out penalties, at most three times the work;
+    "best": these fitted on a pilot, minutes for many arms and periods.
+    """
+    one_of("effort", effort, EFFORTS)
+    penalty = {"standard": "irs.v-solo", "best": "irs.v-fit"}.get(effort)
+    if penalty is not None:
+        try:
+            find_penalty(penalty).verify(bandit, as_bound=True)
+            return [penalty]
+        except ValueError:
+            pass
+    return default_penalties(bandit)
+
+
 def certify(
     bandit: Bandit,
     policy: Any,
@@ -125,20 +146,24 @@ def certify(
     num_replications: int = 20_000,
     num_samples: int = 20_000,
     *,
+    effort: str = "standard",
     progress: bool | None = None,
 ) -> Certificate:
     """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
 
-    With several penalties the tightest serves, picked on a pilot sample; by default those that are
-    cheap and tight for such a bandit (`default_penalties`). At least 30 replications and samples:
-    its interval rests on their standard errors.
+    With several penalties the tightest serves, picked on a pilot sample; by default the tightest
+    that the bandit allows within an effort: "quick", "standard" or "best" (`penalties_for`). At least
+    30 replications and samples: its interval rests on their standard errors.
     """
     check_bandit(bandit)
     check_run(progress)
     key = as_key(key)
-    penalty = default_penalties(bandit) if penalty is None else penalty
+    within = penalties_for(bandit, effort)
     num_replications = as_count("num_replications", num_replications, FEWEST, MOST_FUTURES)
     num_samples = as_count("num_samples", num_samples, FEWEST, MOST_FUTURES)
+    more = None
+    if penalty is None:
+        penalty, more = within, _more_effort(bandit, effort, num_samples)
     named = name_policies(policy)
     if len(named) != 1:
         raise ValueError(f"policy must be one policy, got {list(named)}")
@@ -148,15 +173,26 @@ def certify(
         upper = upper.tightest
     data = simulate(bandit, named, jax.random.fold_in(key, 4), num_replications, progress=progress)
     benchmark = find_penalty("ts").exact(bandit)
+    steady = "steadied_" if "steadied_value" in data else ""
     if benchmark is None:
-        value, error = mean_error(data["value"].values[0])
+        value, error = mean_error(data[f"{steady}value"].values[0])
     else:  # regret varies far less than value, and the mean of the difference is known
-        regret, error = mean_error(data["regret"].values[0])
+        regret, error = mean_error(data[f"{steady}regret"].values[0])
         value = benchmark - regret
     finite_result(bandit, f"policy {label}", value=value, stderr=error)
     reason = None
     if not upper.value > 0:
         reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
-    return Certificate(
-        label, upper.penalty, Estimate(value, error), Estimate(upper.value, upper.stderr), reason
-    )
+    found = Estimate(value, error), Estimate(upper.value, upper.stderr)
+    return Certificate(label, upper.penalty, *found, reason, more)
+
+
+def _more_effort(bandit: Bandit, effort: str, num_samples: int) -> str | None:
+    """What the next effort would cost, where it would use other penalties."""
+    following = EFFORTS[EFFORTS.index(effort) + 1 :]
+    if not following or penalties_for(bandit, following[0]) == penalties_for(bandit, effort):
+        return None
+    if following[0] == "standard":
+        return "effort='standard' (irs.v-solo) is tighter for at most 3 times the work"
+    times = find_penalty("irs.v-fit").work(bandit) / num_samples + 3
+    return f"effort='best' (irs.v-fit) is tighter for about {times:.0f} times the work"

@@ -15,6 +15,7 @@ from irsppl._checks import side_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
 from irsppl.outcomes import Outcome
+from irsppl.penalties._replay import steadied
 
 
 def finite_result(bandit: Bandit, what: str, **numbers: Any) -> None:
@@ -66,6 +67,12 @@ def simulation_dataset(
     data["value"].attrs["long_name"] = "sum of the true means of the pulled arms"
     data["reward"].attrs["long_name"] = "sum of the realised rewards"
     data["regret"].attrs["long_name"] = "value of the best arm throughout, less value"
+    if "news" in parts[0]:
+        luck = join("news")
+        for name in ("value", "regret"):
+            rows = [steadied(r, c) for r, c in zip(data[name].values, luck, strict=True)]
+            told = {"long_name": f"{name} less the luck that the path's rewards explain"}
+            data[f"steadied_{name}"] = (("policy", "replication"), np.stack(rows), told)
     if means is not None:
         data["true_mean"] = ("arm", np.asarray(means, np.float64))
     if "period" in parts[0]:
@@ -83,7 +90,8 @@ def simulation_dataset(
 def summary(data: xr.Dataset) -> Any:
     """A table of a simulation: mean and standard error of value and regret, per policy.
 
-    A standard error takes two replications: of a single one it is NaN.
+    Of the steadied figures where there are any: their means are the same, their errors smaller. A
+    standard error takes two replications: of a single one it is NaN.
     """
     import pandas as pd
 
@@ -96,8 +104,9 @@ def summary(data: xr.Dataset) -> Any:
     root = np.sqrt(data.sizes["replication"])
     columns = {}
     for name in ("value", "regret"):
-        columns[name] = data[name].mean("replication").values
-        columns[f"{name} s.e."] = data[name].std("replication", ddof=1).values / root
+        figures = data.get(f"steadied_{name}", data[name])
+        columns[name] = figures.mean("replication").values
+        columns[f"{name} s.e."] = figures.std("replication", ddof=1).values / root
     return pd.DataFrame(columns, index=pd.Index(data["policy"].values, name="policy"))
 
 

@@ -29,6 +29,7 @@ from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
+from irsppl.penalties._replay import can_replay, news
 from irsppl.policies import AgentPolicy, DecisionKernel, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
@@ -312,6 +313,7 @@ def simulate(
     per_period: bool = False,
     start: int = 0,
     outcomes: Outcome | None = None,
+    steadied: bool = True,
     progress: bool | None = None,
     workers: int | None = None,
 ) -> Any:
@@ -321,11 +323,14 @@ def simulate(
     this fixed truth instead of one drawn from the belief. per_period: also the mean regret of each
     period. start: number of the first replication, so that a long run can be cut into blocks.
     outcomes: play on these futures (fields with a leading axis over replications) instead of
-    drawing any. progress: a bar on a terminal, lines now and then elsewhere (both on standard
-    error; False: nothing). workers: threads (default: cores).
+    drawing any. steadied: also value and regret less the luck of each path, where that is known.
+    progress: a bar on a terminal, lines now and then elsewhere (both on standard error; False:
+    nothing). workers: threads (default: cores).
 
     Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
-    replication, arm). Memory for futures is bounded: they are drawn and dropped chunk by chunk.
+    replication, arm); where arms are conjugate and nothing constrains play also steadied_value and
+    steadied_regret, of the same means with a fraction of the spread. Memory for futures is bounded:
+    they are drawn and dropped chunk by chunk.
     """
     from irsppl.results import simulation_dataset
 
@@ -367,6 +372,7 @@ def simulate(
         for label, policy in named.items()
     ]
     benchmark, periods = find_penalty("ts"), int(bandit.remaining)
+    steady = steadied and means is None and outcomes is None and can_replay(bandit)
 
     def draw(start: int, stop: int, size: int) -> Outcome:
         if outcomes is None:
@@ -378,16 +384,12 @@ def simulate(
         best = benchmark.values(bandit, futures)[: stop - start]
         truth = np.asarray(futures.means, np.float64)[: stop - start]
         rewards = np.asarray(after_pending_batch(bandit, futures.rewards))
-        rows = [
-            _account(
-                play(futures, first + start, stop - start)[:, :periods],
-                truth,
-                rewards,
-                best,
-                per_period,
-            )
-            for play in players
-        ]
+        rows = []
+        for play in players:
+            actions = play(futures, first + start, stop - start)[:, :periods]
+            rows.append(_account(actions, truth, rewards, best, per_period))
+            if steady:
+                rows[-1]["news"] = news(bandit, futures, actions)
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     title = ", ".join(named)

@@ -24,6 +24,8 @@ from irsppl.penalties.lagrangian import Lagrangian
 from irsppl.penalties.mix import Mix
 from irsppl.penalties.ts import TS
 from irsppl.penalties.v_emax import VEMax
+from irsppl.penalties.v_fit import VFit
+from irsppl.penalties.v_solo import VSolo
 from irsppl.penalties.v_zero import VZero
 from irsppl.penalties.v_zero_separable import VZeroSeparable
 from irsppl.penalties.within_set import set_controls
@@ -39,6 +41,8 @@ PENALTIES: dict[str, Penalty] = {
         VZero(),
         VZeroSeparable(),
         VEMax(),
+        VSolo(),
+        VFit(),
         Mix(),
         Lagrangian(),
         Ideal(),
@@ -70,6 +74,8 @@ __all__ = [
     "Mix",
     "Penalty",
     "VEMax",
+    "VFit",
+    "VSolo",
     "VZero",
     "VZeroSeparable",
     "Zero",

@@ -8,7 +8,8 @@ nothing on average; the mean inner value is then an upper bound on what any poli
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -47,6 +48,8 @@ class Penalty(eqx.Module):
     plain: ClassVar[bool] = False
     # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
     on_host: ClassVar[bool] = False
+    # Whether JAX can trace `inner`.
+    traceable: ClassVar[bool] = True
     # Constraints of a bandit that it plans for: "delay", "budget", "horizon law".
     serves: ClassVar[frozenset[str]] = frozenset()
 
@@ -97,6 +100,31 @@ class Penalty(eqx.Module):
             if values is not None:
                 return values
         return np.asarray(_inner_values(self, bandit, outcomes), np.float64)
+
+    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
+        """`values` by label, and beside them the columns that `steadied_by` names."""
+        return {self.label: self.values(bandit, outcomes)}
+
+    def steadied_by(self, bandit: Bandit) -> dict[str, float]:
+        """Columns of `batch` with known means, which serve as control variates."""
+        return {}
+
+    def fitted(
+        self, bandit: Bandit, draw: Callable[[int, int], Outcome], known: dict[str, float]
+    ) -> Penalty:
+        """The same with what it leaves open settled on a pilot: futures draw(start, count).
+
+        known: control variates, names of penalties with their exact means.
+        """
+        return self
+
+    def work(self, bandit: Bandit) -> int:
+        """How many inner problems the pilot of `fitted` solves, about."""
+        return 0
+
+    def report(self) -> dict[str, Any]:
+        """What was settled on a pilot."""
+        return {}
 
 
 @eqx.filter_jit

@@ -18,6 +18,7 @@ class Ideal(Penalty):
     """Solved by the Bellman recursion over what has been seen (paper, eq. penalty-ideal)."""
 
     name: ClassVar[str] = "ideal"
+    traceable: ClassVar[bool] = False
     on_host: ClassVar[bool] = True
     bound_only: ClassVar[bool] = True  # its policy is called `opt`
     serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})

@@ -15,7 +15,15 @@ import xarray as xr
 
 from irsppl._checks import as_count
 from irsppl._progress import Progress
-from irsppl.bounds import CONTROLS, Bound, Sampler, _with_tail, solve_inner, steadied_mean
+from irsppl.bounds import (
+    CONTROLS,
+    Bound,
+    Sampler,
+    _with_tail,
+    fit_penalty,
+    solve_inner,
+    steadied_mean,
+)
 from irsppl.outcomes import Outcome
 from irsppl.penalties import Penalty, find_penalty
 from irsppl.simulate import chunks, draw_outcomes, simulate
@@ -246,7 +254,7 @@ class _Runner:
         return {"seconds": np.asarray(seconds / len(outcomes.means))}
 
     def _simulate(self, label: str, horizon: int, count: int, **options: Any) -> xr.Dataset:
-        options = {"workers": self.workers, "progress": False} | options
+        options = {"workers": self.workers, "progress": False, "steadied": False} | options
         policy = {label: self.policies[label]}
         return simulate(self.bandits[horizon], policy, self.key, count, **options)
 
@@ -263,7 +271,9 @@ class _Runner:
         exact = {c: self._exact(c, horizon) for c in CONTROLS if not penalty.plain}
         controls = {c: value for c, value in exact.items() if value is not None}
         benchmark = self._exact("ts", horizon)
-        return Sampler(self.bandits[horizon], [penalty], controls, benchmark, False, self.workers)
+        bandit = self.bandits[horizon]
+        penalty = fit_penalty(bandit, penalty, jax.random.key(self.key), controls)
+        return Sampler(bandit, [penalty], controls, benchmark, False, self.workers)
 
     def _make_one_stream_policy(self, label: str, horizon: int, start: int, stop: int) -> Arrays:
         return self._make_policy(label, horizon, start, stop, self._slip(horizon, start, stop))

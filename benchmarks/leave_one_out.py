@@ -1,0 +1,128 @@
+"""Leave-one-out bounds on the instances of docs/leave-one-out.md.
+
+    python benchmarks/leave_one_out.py [case ...]        # all cases, or those named
+    python benchmarks/leave_one_out.py --figure          # docs/figures/leave-one-out.png
+
+Each row: regret bound (standard error), seconds of processor time. Cases are listed in `CASES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+import irsppl
+
+
+def bernoulli(arms, horizon):
+    return irsppl.Bandit(irsppl.BetaBernoulli(np.ones(arms), np.ones(arms)), horizon)
+
+
+def gaussian(arms, horizon, noise=None):
+    noise = np.ones(arms) if noise is None else np.asarray(noise)
+    return irsppl.Bandit(irsppl.NormalNormal(np.zeros(arms), np.ones(arms), noise), horizon)
+
+
+def logistic(arms, horizon):
+    import numpyro
+    import numpyro.distributions as dist
+
+    def arm(reward=None):
+        skill = numpyro.sample("skill", dist.Normal(0, 1.5))
+        numpyro.sample("reward", dist.Bernoulli(logits=skill), obs=reward)
+
+    return irsppl.Bandit(irsppl.from_numpyro(arm, num_arms=arms), horizon)
+
+
+# name: (bandit, {penalty: futures})
+CASES = {
+    "bernoulli-2": (lambda: bernoulli(2, 200), {"zero": 20_000, "solo": 20_000, "fit": 20_000}),
+    "bernoulli-10": (lambda: bernoulli(10, 500), {"zero": 4000, "solo": 8000, "fit": 3000}),
+    "bernoulli-10-short": (lambda: bernoulli(10, 100), {"zero": 6000, "solo": 6000, "fit": 6000}),
+    "gaussian-2": (lambda: gaussian(2, 200), {"zero": 8000, "solo": 8000, "fit": 8000}),
+    "gaussian-10": (lambda: gaussian(10, 500), {"zero": 2000, "solo": 2000}),
+    "gaussian-5-noise": (
+        lambda: gaussian(5, 500, [0.1, 0.4, 1.0, 4.0, 10.0]),
+        {"zero": 2000, "solo": 2000},
+    ),
+    "logistic-2": (lambda: logistic(2, 100), {"zero": 3000, "solo": 3000}),
+}
+PENALTIES = {
+    "zero": "irs.v-zero",
+    "solo": "irs.v-solo",
+    "fit": "irs.v-fit",
+    "standard": irsppl.VFit("standard"),
+}
+
+
+def run(name):
+    make, sizes = CASES[name]
+    bandit = make()
+    for kind, count in sizes.items():
+        irsppl.bound(bandit, "irs.v-zero", num_samples=64)  # compiled before it is timed
+        begin = time.process_time()
+        found = irsppl.bound(bandit, PENALTIES[kind], key=1, num_samples=count)
+        seconds = time.process_time() - begin
+        scale = found.fitted.get("scale")
+        told = "" if scale is None else f", scale {scale:g}"
+        print(
+            f"{name:20s} {found.penalty:12s} {found.regret_bound:8.3f} ({found.regret_stderr:.3f}) "
+            f"value {found.value:.3f}, {count} futures, {seconds:.1f} s{told}",
+            flush=True,
+        )
+
+
+HORIZONS = {2: (10, 20, 50, 100, 200), 10: (20, 50, 100, 200)}
+
+
+def figure(path):
+    """Regret bounds against the horizon beside policies, two and ten Bernoulli arms."""
+    import matplotlib.pyplot as plt
+
+    every = {"irs.v-zero": "V-Zero", "irs.v-solo": "V-Solo", "irs.v-fit": "V-Fit"}
+    policies = {"ts": "Thompson sampling", "irs.index": "IRS.Index"}
+    fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    for ax, (arms, horizons) in zip(axes, HORIZONS.items(), strict=True):
+        kinds = {n: told for n, told in every.items() if arms == 2 or n != "irs.v-fit"}
+        below = {name: [] for name in kinds}
+        above = {name: [] for name in policies}
+        best = []
+        for horizon in horizons:
+            bandit = bernoulli(arms, horizon)
+            for name in kinds:
+                penalty = irsppl.VFit("quick") if name == "irs.v-fit" else name
+                found = irsppl.bound(bandit, penalty, key=1, num_samples=1000)
+                below[name].append(found.regret_bound)
+            data = irsppl.simulate(bandit, list(policies), key=2, num_replications=800)
+            for name in policies:
+                above[name].append(float(data["steadied_regret"].sel(policy=name).mean()))
+            if arms == 2:
+                top = irsppl.bound(bandit, "ts").value
+                best.append(top - irsppl.bound(bandit, "ideal").value)
+            print(arms, horizon, {k: round(v[-1], 3) for k, v in {**below, **above}.items()})
+        for name, style in zip(policies, ("C7", "C0"), strict=True):
+            ax.plot(horizons, above[name], color=style, marker="o", ms=3, label=policies[name])
+        if best:
+            ax.plot(horizons, best, color="black", lw=1.5, label="optimum (V*)")
+        for name, style in zip(kinds, ("C1", "C2", "C3"), strict=False):
+            ax.plot(horizons, below[name], style, ls="--", marker="s", ms=3, label=kinds[name])
+        ax.set_xlabel("horizon T (periods)")
+        ax.set_ylabel("regret over the horizon (reward)")
+        ax.set_title(f"{arms} Bernoulli arms, uniform priors")
+        ax.set_ylim(0)
+        ax.legend(fontsize=7, title="solid: policies; dashed: no policy is below", title_fontsize=7)
+    fig.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=list(CASES))
+    parser.add_argument("--figure", action="store_true")
+    options = parser.parse_args()
+    if options.figure:
+        figure("docs/figures/leave-one-out.png")
+    else:
+        for case in options.cases:
+            run(case)

@@ -1,0 +1,84 @@
+"""Simulations with less noise: columns of mean zero under any policy, from what a path shows.
+
+The reward of a pull brings news whose mean is zero given the past, whatever the policy. Weighed by
+what it is worth, the news of a path explains most of why its value differs from the mean.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from irsppl.bandit import Bandit
+from irsppl.beliefs import BetaBernoulli, DirichletCategorical, GammaPoisson, NormalNormal
+from irsppl.inner.leave_one_out import options
+from irsppl.outcomes import Outcome
+from irsppl.penalties._base import exact_max_after, host_future_means
+from irsppl.penalties._moments import moments, path_sds
+
+# Beliefs whose posterior variances are exact, so that squared news has a known mean.
+_OWN_VARIANCES = (NormalNormal, GammaPoisson, DirichletCategorical)
+
+
+def can_replay(bandit: Bandit) -> bool:
+    """Whether paths of this bandit can be steadied."""
+    belief = bandit.belief
+    return (
+        jax.default_backend() == "cpu"
+        and belief.is_independent
+        and belief.natural_state() is not None
+        and not bandit.constraints
+        and not bandit.pending
+        and bandit.num_arms > 1
+    )
+
+
+def news(bandit: Bandit, futures: Outcome, actions: np.ndarray) -> np.ndarray:
+    """[S, C]: columns of mean zero under any policy that does not look ahead.
+
+    futures: S of them, drawn from the belief; actions [S, T]: the arms that were pulled.
+    """
+    from irsppl.inner.cpu.replay import replay
+
+    belief, count = bandit.belief, len(actions)
+    means = host_future_means(bandit, futures)
+    assert means is not None
+    means = means[:count]
+    horizon = means.shape[2] - 1
+    found = moments(belief)
+    rewards = np.asarray(futures.rewards, np.float64)[:count, :, :horizon]
+    sds = path_sds(belief, rewards, means)
+    if sds is None:
+        worth = found.worth[None, :, None] + np.arange(horizon + 1)[None, None, :]
+        sds = np.sqrt(means * (1 - means) / (worth + 1))
+    binary = isinstance(belief, BetaBernoulli)
+    edges, lams = options(found.mean, found.sd, (0.0, 1.0) if binary else None)
+    paths = (actions, means, sds, found.worth)
+    believed, second, *first = replay(*paths, edges, lams, binary).T
+    truth = np.asarray(futures.means, np.float64)[:count]
+    pulls = np.stack([(actions == a).sum(axis=1) for a in range(bandit.num_arms)], axis=1)
+    columns = [(pulls * truth).sum(axis=1) - believed, *first]
+    if isinstance(belief, _OWN_VARIANCES):
+        columns.append(second)
+    best = exact_max_after(bandit, None)
+    if best is not None:
+        columns.append(horizon * (truth.max(axis=1) - best))
+    return np.stack(columns, axis=1)
+
+
+def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """[S]: `raw` [S] less the luck that `columns` [S, C] of mean zero explain.
+
+    Its mean estimates that of `raw`. The fit costs degrees of freedom: with fewer than 20 samples
+    for each column `raw` is given back.
+    """
+    spread = columns.std(axis=0)
+    used = columns[:, spread > 0] / spread[spread > 0]
+    if len(raw) < 20 * max(used.shape[1], 1) or not used.shape[1]:
+        return raw
+    design = np.concatenate([np.ones((len(raw), 1)), used], axis=1)
+    fitted, _, rank, _ = np.linalg.lstsq(design, raw, rcond=1e-4)
+    rest = raw - used @ fitted[1:]
+    # The residuals of a fit are too small by the slopes fitted; so that their spread is honest:
+    mean = rest.mean()
+    return mean + (rest - mean) * np.sqrt((len(raw) - 1) / (len(raw) - int(rank)))

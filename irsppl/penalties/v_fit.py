@@ -1,0 +1,229 @@
+"""IRS.V-Fit: leave-one-out penalties of several kinds, combined on a pilot."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import numpy as np
+
+from irsppl._checks import one_of
+from irsppl.bandit import Bandit
+from irsppl.inner.leave_one_out import Arms
+from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot, View, arms_of
+
+
+class Features(NamedTuple):
+    """What is combined: see `VFit`."""
+
+    ends: tuple[float, ...]  # shares of the horizon at which one-armed values end
+    levels: tuple[float, ...]  # shares of the other arms' rewards that are looked at
+    hats: int  # functions of the option lam that split each of them
+    prices: tuple[float, ...]  # shares of the horizon after which the best arms are priced
+    pilot: int  # futures, at least; more where they are cheap
+
+
+FEATURES = {
+    "quick": Features((1.0,), (0.1, 0.45), 1, (1.0,), 300),
+    "standard": Features((1.0, 0.4), (0.03, 0.1, 0.2, 0.45, 0.75), 1, (1.0,), 500),
+    "full": Features((1.0, 0.5, 0.2), (0.0125, 0.033, 0.1, 0.2, 0.45, 0.75), 3, (1.0, 0.3), 800),
+}
+# Where hats peak, in the prior law of the best of the other arms.
+_PEAKS = {1: (0.5,), 3: (0.08, 0.4, 0.75)}
+_EVALUATIONS = 25
+_ROUNDS = 2
+# A pilot that is too small is fitted to its noise: more futures while arms x periods are few.
+_PILOT_CELLS, _MOST_PILOT = 4_000_000, 4000
+
+
+def _pilot_size(least: int, bandit: Bandit) -> int:
+    cheap = _PILOT_CELLS // (bandit.num_arms * int(bandit.remaining))
+    return max(least, min(cheap, 5 * least, _MOST_PILOT))
+
+
+class VFit(LeaveOneOut):
+    """The (n+1)-th pull of arm a pays mu_hat_{a,n} - sum_f c_f Z_f, with many Z like V-Solo's.
+
+    Each looks at another share of the other arms' rewards, plans up to another last pull, and minds
+    other options lam; for Bernoulli and Gaussian arms there are prices too, what the best arms will
+    have shown less what is expected of it. features: "quick", "standard" or "full", in order of
+    cost. The coefficients minimise the bound on a pilot and are then frozen: the bound is estimated
+    on fresh futures. Without a pilot it is V-Solo.
+    """
+
+    name: ClassVar[str] = "irs.v-fit"
+    features: str = eqx.field(static=True, default="full")
+    coefficients: tuple[float, ...] | None = eqx.field(static=True, default=None)
+
+    def __init__(self, features: str = "full"):
+        self.features = one_of("features", features, FEATURES)
+        self.coefficients = None
+
+    @property
+    def label(self) -> str:
+        return self.name if self.features == "full" else f"{self.name} ({self.features})"
+
+    @property
+    def _kinds(self) -> Features:
+        return FEATURES[self.features]
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        return self._kinds.levels
+
+    @property
+    def blocks(self) -> int:
+        return len(self._kinds.ends)
+
+    def ends(self, bandit: Bandit) -> tuple[int, ...]:
+        horizon = int(bandit.remaining)
+        return tuple(max(1, round(share * horizon)) for share in self._kinds.ends)
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        kinds = self._kinds
+        return len(kinds.ends), len(kinds.levels), kinds.hats
+
+    def _start(self, bandit: Bandit) -> np.ndarray:
+        """Coefficients of V-Solo, `[ends, levels, hats]`."""
+        start = np.zeros(self._shape)
+        start[0, self.levels.index(0.45)] = 0.8 if bandit.num_arms == 2 else 0.9
+        return np.concatenate([start.ravel(), np.zeros(self._num_prices(bandit))])
+
+    def _num_prices(self, bandit: Bandit) -> int:
+        if not arms_of(bandit, self.ends(bandit)).exact:  # their means would not be zero
+            return 0
+        return len(self._kinds.prices) * (2 if bandit.num_arms == 2 else 4)
+
+    def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        chosen = self._start(bandit) if self.coefficients is None else self.coefficients
+        return self._solve(view, np.asarray(chosen), self._prices(bandit, view))
+
+    def _solve(
+        self, view: View, chosen: np.ndarray, prices: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        count = int(np.prod(self._shape))
+        weights = self._weights(view, chosen[:count].reshape(self._shape))
+        more = None
+        if prices is not None and np.any(chosen[count:]):
+            more = np.tensordot(prices, chosen[count:], (1, 0))
+        return view.arms.solve(view.futures, weights, more)
+
+    def _prices(self, bandit: Bandit, view: View) -> np.ndarray | None:
+        """[S, F', K, T]: penalties made of what the best arms will have shown.
+
+        With S = E[(mu_hat_{a,N} - option)+], the option the best or second best of the other arms
+        after N rewards of each: S at N less S at n, and T-n-1 times its change at the next reward.
+        """
+        if not self._num_prices(bandit):
+            return None
+        horizon = view.arms.horizon
+        found = []
+        for share in self._kinds.prices:
+            last = max(1, min(horizon - 1, round(share * horizon)))
+            paths = view.arms.hinges(view.futures, last)
+            left = (horizon - 1 - np.arange(last)) / horizon
+            kinds = 1 if bandit.num_arms == 2 else 2
+            for path in np.moveaxis(paths, 1, 0)[:kinds]:
+                for z in (path[..., -1:] - path[..., :-1], np.diff(path, axis=2) * left):
+                    found.append(np.pad(z, ((0, 0), (0, 0), (0, horizon - last))))
+        return np.stack(found, axis=1)
+
+    def _weights(self, view: View, chosen: np.ndarray) -> np.ndarray:
+        """[S, K, C] of a combination: what multiplies each column of the tables."""
+        by_option = chosen @ hats(view.arms, self._kinds.hats)  # [ends, levels, G]
+        parts = []
+        for of_levels in by_option:
+            total = np.zeros(view.weights(self.levels[0]).shape)
+            for share, of_options in zip(self.levels, of_levels, strict=True):
+                total += view.weights(share) * of_options[None, None, :]
+            parts.append(total)
+        return np.concatenate(parts, axis=2)
+
+    def _collected(self, view: View, counts: np.ndarray) -> np.ndarray:
+        """[S, F]: what each feature collects over the first counts [S, K] pulls of each arm."""
+        shape = self._kinds.hats
+        peaks = hats(view.arms, shape)
+        totals = view.arms.totals(view.futures, counts).astype(np.float64)
+        totals = totals.reshape(*totals.shape[:2], len(self._kinds.ends), -1)
+        out = np.empty((len(totals), *self._shape))
+        for i, share in enumerate(self.levels):
+            of_options = np.einsum("sag,saeg->seg", view.weights(share), totals)
+            out[:, :, i, :] = of_options @ peaks.T
+        return out.reshape(len(totals), -1)
+
+    def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VFit:
+        from scipy.optimize import minimize
+
+        kinds = self._kinds
+        size = _pilot_size(kinds.pilot, bandit)
+        pilot = Pilot(bandit, draw, size, known, kinds.levels, self.ends(bandit))
+        view, prices = pilot.view, self._prices(bandit, pilot.view)
+        totals = None if prices is None else np.cumsum(prices, axis=3)
+
+        def collected(counts: np.ndarray) -> np.ndarray:
+            found = self._collected(view, counts)
+            if totals is None:
+                return found
+            at = np.maximum(counts - 1, 0)[:, None, :, None]
+            taken = np.take_along_axis(totals, at, axis=3)[..., 0]
+            return np.concatenate([found, (taken * (counts > 0)[:, None]).sum(axis=2)], axis=1)
+
+        everything = np.full(view.futures.means.shape[:2], view.arms.horizon)
+        intercept = pilot.intercept(list(collected(everything).T))
+
+        def estimate(chosen: np.ndarray) -> tuple[float, np.ndarray]:
+            values, counts, _ = self._solve(view, chosen, prices)
+            return float(intercept @ values), -collected(counts)
+
+        best = self._start(bandit)
+        first = lowest = None
+        for _ in range(_ROUNDS):
+            lowest, slopes = estimate(best)
+            first = lowest if first is None else first
+            # In coordinates in which the features' subgradients are about uncorrelated and alike.
+            spread = np.cov(slopes, rowvar=False)
+            spread += np.diag(1e-3 * np.diag(spread) + 1e-12 * np.trace(spread))
+            turn = np.linalg.inv(np.linalg.cholesky(spread)).T
+
+            def objective(
+                step: np.ndarray, at: np.ndarray = best, turn: np.ndarray = turn
+            ) -> tuple[float, np.ndarray]:
+                value, slopes = estimate(at + turn @ step)
+                return value, turn.T @ (intercept @ slopes)
+
+            found = minimize(
+                objective,
+                np.zeros(len(best)),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxfun": _EVALUATIONS},
+            )
+            best, lowest = best + turn @ found.x, float(found.fun)
+        copy = VFit(self.features)
+        # A fresh copy: nobody else holds it.
+        object.__setattr__(copy, "coefficients", tuple(float(c) for c in best))
+        return copy
+
+    def work(self, bandit: Bandit) -> int:
+        return 2 * _ROUNDS * _EVALUATIONS * _pilot_size(self._kinds.pilot, bandit)
+
+    def report(self) -> dict[str, Any]:
+        if self.coefficients is None:
+            return {}
+        count = int(np.prod(self._shape))
+        chosen = np.asarray(self.coefficients)
+        return {
+            "coefficients": chosen[:count].reshape(self._shape),  # [ends, levels, hats]
+            "price_coefficients": chosen[count:],
+            **self._kinds._asdict(),
+        }
+
+
+def hats(arms: Arms, count: int) -> np.ndarray:
+    """[count, G]: functions of the option that add up to one, straight between their peaks."""
+    if count == 1:
+        return np.ones((1, len(arms.lams)))
+    prior = arms.weights(arms.prior_cdfs()[None])[0].mean(axis=0)
+    peaks = np.interp(_PEAKS[count], np.cumsum(prior), arms.lams)
+    return np.stack([np.interp(arms.lams, peaks, row) for row in np.eye(count)])
