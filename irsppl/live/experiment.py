@@ -9,12 +9,12 @@ import numbers
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 import irsppl
-from irsppl._checks import as_count
+from irsppl._checks import as_count, one_of
 from irsppl.bandit import Bandit
 from irsppl.live import codec, models, store, views
 from irsppl.live.beliefs import joined, restricted
@@ -23,6 +23,10 @@ from irsppl.live.journal import Event
 from irsppl.live.kept import Kept
 from irsppl.live.state import TOLD, State, fold
 from irsppl.policies import FunctionPolicy, find_policy
+
+if TYPE_CHECKING:
+    from irsppl.live.advice import Advice
+    from irsppl.live.logs import OffPolicy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Experiment(Kept):
         """
         place = store.Store(where)
         try:
+            place.check()
             made, data = place.facts()
             facts = codec.unpack(data, (), f"the record of {place.name}")
             told, changed = facts["model"], None
@@ -398,6 +403,46 @@ class Experiment(Kept):
         place = next(e.seq for e in events if e.kind == "ask" and e.period == period)
         event, then = events[place], fold(self._start, events[:place])
         return self._decision(event).to_dict() | views.explanation(self._plan, then, event)
+
+    def advise(self, num_samples: int | None = None) -> Advice:
+        """Is it worth going on? What stopping now could cost, and how fast that has been falling.
+
+        num_samples: futures for the bound (default: as many as take a few seconds).
+        """
+        from irsppl.live.advice import advise
+
+        with self._store.lock, self._store.transaction(write=False) as tx:
+            state = self._catch_up(tx)
+            history = store.advice_history(tx)
+        bandit = state.bandit()
+        key = (self._plan.seed + bandit.horizon + state.period) & 0xFFFFFFFF
+        advice = advise(bandit, key, num_samples, tuple(history))
+        # Not part of the journal: it could be computed again. Often enough to see it fall.
+        if not history or state.period - history[-1]["period"] >= state.horizon / 100:
+            with self._store.lock, self._store.transaction() as tx:
+                store.save_advice(tx, state.period, advice.loss, advice.bound)
+        return advice
+
+    # ---- for others
+    def log(self, format: str = "pandas") -> Any:
+        """All decisions: a pandas frame, or format="obp" for the Open Bandit Pipeline."""
+        one_of("format", format, ("pandas", "obp"))
+        from irsppl.live import logs
+
+        state = self._look()
+        table = logs.frame(self.events(), state.labels, self._id)
+        return table if format == "pandas" else logs.open_bandit(table, state.num_arms)
+
+    def evaluate(self, target: Any, seed: int = 0) -> dict[str, OffPolicy]:
+        """What another policy would have earned per decision at the moments of this log.
+
+        target: an arm's label, probabilities of the arms, or a policy. Estimates "ips" (inverse
+        propensity), "snips" (self-normalised) and "dr" (doubly robust, with what was believed at
+        each moment as the model of rewards); `.value`, `.stderr`, `.interval(level)`.
+        """
+        from irsppl.live import logs
+
+        return logs.evaluate(self.events(), self._start, self._look().labels, target, seed)
 
 
 def _number(name: str, value: Any) -> float:

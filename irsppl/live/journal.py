@@ -33,7 +33,8 @@ class Event(NamedTuple):
 
 
 def _digest(event: Event, before: str) -> str:
-    told = json.dumps([before, *event[:-1]], separators=(",", ":"))
+    # repr: a damaged row can hold anything, which then is not what was written.
+    told = json.dumps([before, *event[:-1]], separators=(",", ":"), default=repr)
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 

@@ -148,19 +148,34 @@ class Store:
                     yield tx
             except sa.exc.DBAPIError as error:
                 raise self._told(error) from error
+            except UnicodeDecodeError as error:  # SQLite's words about a damaged file
+                raise self.damaged("it holds text that is none") from error
 
     def _told(self, error: sa.exc.DBAPIError) -> Exception:
         text = str(error.orig).strip()
-        damage = ("malformed", "not a database", "disk image", "corrupt", "file is encrypted")
-        if any(word in text for word in damage):
-            return DamagedError(
-                f"{self.name} is damaged ({text}): restore a backup; nothing was changed in it"
-            )
-        if "no such table" in text or "UndefinedTable" in type(error.orig).__name__:
+        if "no such table" in text or type(error.orig).__name__ == "UndefinedTable":
             return ValueError(f"there is no experiment at {self.name}")
         if "locked" in text:
             return TimeoutError(f"{self.name} was busy for {_PATIENCE} s: {text}")
+        outside = ("readonly", "unable to open", "is full", "I/O error")
+        if self.is_file and not any(word in text for word in outside):
+            return self.damaged(text)
         return OSError(f"the database at {self.name} refused: {text}")
+
+    def damaged(self, told: str) -> DamagedError:
+        return DamagedError(
+            f"{self.name} is damaged ({told}): restore a backup; nothing was changed in it"
+        )
+
+    def check(self) -> None:
+        """Look over the structure of a SQLite file: rows that a damaged page hides would not be
+        missed otherwise."""
+        if not self.is_file:
+            return
+        with self.transaction(write=False) as tx:
+            found = tx.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+        if found != "ok":
+            raise self.damaged(" ".join(str(found).split()))
 
     # ---- the facts
     def create(self, data: bytes) -> None:
@@ -183,6 +198,8 @@ class Store:
             row = tx.execute(sa.select(_facts)).first()
         if row is None:
             raise ValueError(f"there is no experiment at {self.name}")
+        if not isinstance(row.data, bytes) or not isinstance(row.created_at, float):
+            raise self.damaged("its record is no record")
         if row.format != FORMAT:
             raise ValueError(
                 f"{self.name} has format {row.format}, this version of irsppl reads {FORMAT}: open "
