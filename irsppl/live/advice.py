@@ -103,14 +103,8 @@ def advise(
     """Advice for a bandit at some moment of its play."""
     bandit.check_open()
     key = as_key(key)
-    draws = np.asarray(_draw(bandit.belief, jax.random.split(key, _DRAWS)), np.float64)
-    mean = np.asarray(bandit.belief.predictive_mean(), np.float64)
-    pulls = _pulls_alone(bandit)
-    chosen = int(np.argmax(pulls * mean))
-    value = float(pulls[chosen] * mean[chosen])
-    if bandit.purse is not None and value < 0:  # not playing is possible, and free
-        value, pulls = 0.0, np.zeros_like(pulls)
-    gains = _best_knowing(bandit, draws) - pulls[chosen] * draws[:, chosen]
+    stop = stopping(bandit, key)
+    draws, mean, chosen, value = stop.draws, stop.mean, stop.arm, stop.value
     ties = draws == draws.max(axis=1, keepdims=True)
     wins = ties / ties.sum(axis=1, keepdims=True)
     if num_samples is None:
@@ -138,9 +132,32 @@ def advise(
         bound_stderr=most.stderr,
         penalty=most.penalty,
         loss=max(0.0, most.value + 2 * most.stderr - value),
-        loss_95=max(0.0, float(np.quantile(gains, 0.95))),
+        loss_95=stop.loss_95,
         history=history,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopping:
+    """What stopping now earns: no more decisions, one arm to the end."""
+
+    draws: Float[np.ndarray, "S K"]  # of the arms' true means
+    mean: Float[np.ndarray, " K"]
+    arm: int
+    value: float
+    loss_95: float
+
+
+def stopping(bandit: Bandit, key: Array) -> Stopping:
+    draws = np.asarray(_draw(bandit.belief, jax.random.split(key, _DRAWS)), np.float64)
+    mean = np.asarray(bandit.belief.predictive_mean(), np.float64)
+    pulls = _pulls_alone(bandit)
+    arm = int(np.argmax(pulls * mean))
+    value = float(pulls[arm] * mean[arm])
+    if bandit.purse is not None and value < 0:  # not playing is possible, and free
+        value, pulls = 0.0, np.zeros_like(pulls)
+    gains = _best_knowing(bandit, draws) - pulls[arm] * draws[:, arm]
+    return Stopping(draws, mean, arm, value, max(0.0, float(np.quantile(gains, 0.95))))
 
 
 @eqx.filter_jit

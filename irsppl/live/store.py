@@ -23,6 +23,8 @@ FORMAT = 1
 # Seconds to wait for other processes before giving up.
 _PATIENCE = 120
 _SNAPSHOTS_KEPT = 2
+# A commit is on the disk before it is acknowledged.
+_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 
 _meta = sa.MetaData()
 _facts = sa.Table(
@@ -210,7 +212,7 @@ class Store:
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # transactions begin where we say, not at the first change
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+    for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
 
 
