@@ -15,6 +15,7 @@ examples:
   irsppl experiment status shop.db
   irsppl experiment advise shop.db
   irsppl experiment log shop.db --out shop.csv
+  irsppl experiment report shop.db shop.html
   irsppl experiment arms shop.db --add 'beta(1,1)' --label new
 
 FILE is a SQLite file or a postgresql:// URL. Arms in a NumPyro file: give --model that file.
@@ -64,6 +65,10 @@ def add_commands(commands: Any, add_bandit: Callable[[argparse.ArgumentParser], 
 
     log = action("log", "all decisions, as a table")
     log.add_argument("--out", metavar="FILE", help="write a .csv or .parquet file")
+
+    report = action("report", "a report in one HTML file")
+    report.add_argument("out", metavar="HTML")
+    report.add_argument("--samples", type=int, help="futures for the bound")
 
     expire = action("expire", "wait no longer for old rewards")
     expire.add_argument("--after", type=float, required=True, metavar="SECONDS")
@@ -162,6 +167,11 @@ def _log(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
     return {"decisions": len(table), "out": str(path)}, f"{len(table)} decisions in {path}"
 
 
+def _report(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
+    experiment.report(args.out, args.samples)
+    return {"out": args.out}, f"written: {args.out}"
+
+
 def _expire(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
     old = experiment.expire(args.after)
     return {"expired": old}, f"{len(old)} expired"
@@ -187,6 +197,7 @@ _ACTIONS = {
     "explain": _explain,
     "advise": _advise,
     "log": _log,
+    "report": _report,
     "expire": _expire,
     "arms": _arms,
 }

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import numbers
+import pathlib
 import secrets
 import time
 from collections.abc import Mapping
@@ -432,6 +433,15 @@ class Experiment(Kept):
         state = self._look()
         table = logs.frame(self.events(), state.labels, self._id)
         return table if format == "pandas" else logs.open_bandit(table, state.num_arms)
+
+    def report(self, path: Any, num_samples: int | None = None) -> None:
+        """Write a report as one HTML file that needs no other: numbers, pictures, the advice."""
+        from irsppl.live.report import page
+
+        state = self._look()
+        advice = self.advise(num_samples) if state.remaining > 0 else None
+        text = page(self.status(), self.log(), advice)
+        pathlib.Path(path).write_text(text, encoding="utf-8")
 
     def evaluate(self, target: Any, seed: int = 0) -> dict[str, OffPolicy]:
         """What another policy would have earned per decision at the moments of this log.
