@@ -183,7 +183,8 @@ def test_the_log(tmp_path):
 
 def test_off_policy_estimates_are_unbiased():
     """300 logs of 60 decisions under a known truth; |z| at most 4.2 for four means (1e-4 in all),
-    and 95 % intervals that cover in 90 to 99 % of the logs (1e-3 at a coverage of 95 %)."""
+    and 95 % intervals, which in logs this short cover 93 % (measured): below 88 % or above 98 % of
+    300 logs has probability 1e-3 then."""
     means = np.array([0.3, 0.5, 0.7])
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 3, [1.0] * 3), 60)
     labels, rng = bandit.arm_labels, np.random.default_rng(3)
@@ -209,4 +210,4 @@ def test_off_policy_estimates_are_unbiased():
     for name, gap in gaps.items():
         z = np.mean(gap) / (np.std(gap, ddof=1) / math.sqrt(len(gap)))
         assert abs(z) < 4.2, (name, z)
-    assert 0.90 <= np.mean(covered) <= 0.99
+    assert 0.88 <= np.mean(covered) <= 0.98

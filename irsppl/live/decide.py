@@ -71,10 +71,10 @@ def decide(plan: Plan, state: State) -> Choice:
     arms = state.open_arms
     number = label_hash(plan.policy.name)
     seeds = streams(plan.words(), number, state.period * FUTURES, plan.futures)
+    found = None
     if plan.compiled and isinstance(state.held, HostBelief):
-        drawn = _drawn_on_host(plan, state, arms, seeds)
-    else:
-        drawn = _drawn_in_jax(plan, state)
+        found = _drawn_on_host(plan, state, arms, seeds)
+    drawn = _drawn_in_jax(plan, state) if found is None else found
     drawn = np.where(drawn >= 0, np.asarray(arms)[drawn], -1)
     shares = np.bincount(drawn[drawn >= 0], minlength=state.num_arms) / len(drawn)
     played, uniform = int(drawn[0]), None
@@ -105,26 +105,31 @@ class _View:
         return self.natural
 
 
-def _drawn_on_host(plan: Plan, state: State, arms: list[int], seeds: np.ndarray) -> np.ndarray:
+def _drawn_on_host(
+    plan: Plan, state: State, arms: list[int], seeds: np.ndarray
+) -> np.ndarray | None:
+    """None where the kernel does not serve the arms that are open now."""
     assert isinstance(state.held, HostBelief)
     family, xi, nu, noise = state.held.natural()
     xi, nu, noise, waiting = xi[arms], nu[arms], noise[arms], state.waiting[arms]
 
-    def kernel(xi: np.ndarray, nu: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        decisions = plan.policy.decisions(_View((family, xi, nu, noise), state, arms))  # type: ignore[arg-type]
-        assert decisions is not None
-        return np.asarray(decisions(seeds), np.int64)
+    def kernel(xi: np.ndarray, nu: np.ndarray) -> Any:
+        view: Any = _View((family, xi, nu, noise), state, arms)
+        return plan.policy.decisions(view)
 
     if not waiting.any():
-        return kernel(xi, nu, seeds)
+        decisions = kernel(xi, nu)
+        return None if decisions is None else np.asarray(decisions(seeds), np.int64)
     # Rewards that are pending arrive in each future before anything else (see Mix's `settled`).
     own = streams(plan.words(), _PENDING, state.period * FUTURES, len(seeds))
     sums = _pending_sums(family, xi, nu, noise, waiting, own)
-    after, many = xi + sums, np.broadcast_to(nu + waiting, sums.shape)
+    after, many = xi + sums, np.ascontiguousarray(np.broadcast_to(nu + waiting, sums.shape))
     if isinstance(plan.policy, Index):  # its kernel takes one belief per future
-        return kernel(after, np.ascontiguousarray(many), seeds)
-    rows = [kernel(after[i], many[i], seeds[i : i + 1]) for i in range(len(seeds))]
-    return np.concatenate(rows)
+        return np.asarray(kernel(after, many)(seeds), np.int64)
+    each = [kernel(after[i], many[i]) for i in range(len(seeds))]
+    if any(decisions is None for decisions in each):
+        return None
+    return np.array([decisions(seeds[i : i + 1])[0] for i, decisions in enumerate(each)], np.int64)
 
 
 @njit(**KERNEL)

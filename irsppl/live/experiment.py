@@ -349,6 +349,7 @@ class Experiment(Kept):
             joined(state.held.current(), belief)  # refuses what does not fit
             told = {"label": label, "belief": codec.pack(belief).hex()}
             self._append(tx, self._event("add", body=json.dumps(told)))
+            self._plan.policy.verify(state.bandit())
             return state.num_arms - 1
 
     def retire_arm(self, label: str) -> None:
@@ -371,12 +372,14 @@ class Experiment(Kept):
     @property
     def bandit(self) -> Bandit:
         """The bandit of the open arms, as play has come to it."""
-        return self._look().bandit()
+        with self._store.lock:
+            return self._look().bandit()
 
     @property
     def pending(self) -> list[str]:
         """Ids of the decisions whose reward is awaited, oldest first."""
-        return [self._id(period) for period in sorted(self._look().pending)]
+        with self._store.lock:
+            return [self._id(period) for period in sorted(self._look().pending)]
 
     @property
     def remaining(self) -> int:
@@ -384,7 +387,8 @@ class Experiment(Kept):
 
     def arms(self) -> list[dict[str, Any]]:
         """What is known of every arm, retired ones included."""
-        return views.arms(self._look())
+        with self._store.lock:
+            return views.arms(self._look())
 
     def status(self) -> dict[str, Any]:
         """Where the experiment is, in numbers and text."""
@@ -395,7 +399,8 @@ class Experiment(Kept):
             "floor": self._plan.floor,
             "created_at": self.created_at,
         }
-        return told | views.status(self._look())
+        with self._store.lock:
+            return told | views.status(self._look())
 
     def explain(self, id: str) -> dict[str, Any]:
         """Why a decision was made: what was believed then, and the decision drawn once more."""
@@ -415,13 +420,13 @@ class Experiment(Kept):
         with self._store.lock, self._store.transaction(write=False) as tx:
             state = self._catch_up(tx)
             history = store.advice_history(tx)
-        bandit = state.bandit()
-        key = (self._plan.seed + bandit.horizon + state.period) & 0xFFFFFFFF
+            bandit, period = state.bandit(), state.period
+        key = (self._plan.seed + period) & 0xFFFFFFFF
         advice = advise(bandit, key, num_samples, tuple(history))
         # Not part of the journal: it could be computed again. Often enough to see it fall.
-        if not history or state.period - history[-1]["period"] >= state.horizon / 100:
-            with self._store.lock, self._store.transaction() as tx:
-                store.save_advice(tx, state.period, advice.loss, advice.bound)
+        if not history or period - history[-1]["period"] >= state.horizon / 100:
+            with self._store.transaction() as tx:
+                store.save_advice(tx, period, advice.loss, advice.bound)
         return advice
 
     # ---- for others

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -63,19 +62,25 @@ def open_bandit(log: Any, num_arms: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class OffPolicy:
-    """Mean reward per decision of another policy, estimated from the log."""
+    """Mean reward per decision of another policy, estimated from the log.
+
+    effective: decisions that the weights are worth, (sum w)^2 / sum w^2.
+    """
 
     method: str
     value: float
     stderr: float
     decisions: int
+    effective: float
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Normal confidence interval."""
+        """Confidence interval, Student's t with as many degrees as effective decisions less one."""
         if not 0 < level < 1:
             raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
-        z = NormalDist().inv_cdf(0.5 + level / 2)
-        return self.value - z * self.stderr, self.value + z * self.stderr
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(max(self.effective - 1, 1), 0.5 + level / 2)) * self.stderr
+        return self.value - half, self.value + half
 
     def __str__(self) -> str:
         low, high = self.interval()
@@ -148,10 +153,11 @@ def _estimates(rows: Float[np.ndarray, "n 4"]) -> dict[str, OffPolicy]:
         return float(terms.std(ddof=1) / np.sqrt(many))
 
     total = weight.mean()
+    worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
     spread = error(weight * (reward - ratio)) / total if total > 0 else float("nan")
     return {
-        "ips": OffPolicy("inverse propensity", float(plain.mean()), error(plain), many),
-        "snips": OffPolicy("self-normalised", float(ratio), spread, many),
-        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), many),
+        "ips": OffPolicy("inverse propensity", float(plain.mean()), error(plain), many, worth),
+        "snips": OffPolicy("self-normalised", float(ratio), spread, many, worth),
+        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), many, worth),
     }
