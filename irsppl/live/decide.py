@@ -8,6 +8,7 @@ exact in the sense that weights 1 / propensity are unbiased (with a floor, for e
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from irsppl.inner.cpu.rng import KERNEL, streams
 from irsppl.live.beliefs import HostBelief
 from irsppl.live.state import State
 from irsppl.policies import Index, Policy
+from irsppl.policies._base import DecisionKernel
 from irsppl.simulate import _decide_many, label_hash
 
 # Futures of one decision. The propensity is a multiple of 1 / FUTURES, mixed with the floor.
@@ -46,10 +48,10 @@ class Plan:
     seed: int
     floor: float
     compiled: bool  # whether a CPU kernel decides from numbers on the host
-
-    @property
-    def futures(self) -> int:
-        return 1 if self.policy.deterministic else FUTURES
+    futures: int  # sampled for each decision
+    stream: int  # the policy's own number
+    # The policy's method, held because Equinox makes a new object at each look.
+    decisions: Callable[[Any], DecisionKernel | None]
 
     def words(self) -> tuple[int, int]:
         return self.seed & 0xFFFFFFFF, (self.seed >> 32) & 0xFFFFFFFF
@@ -63,14 +65,15 @@ def plan_for(policy: Policy, seed: int, floor: float, start: Any) -> Plan:
         and policy.traceable
         and policy.decisions(start) is not None
     )
-    return Plan(policy, seed, floor, compiled)
+    futures = 1 if policy.deterministic else FUTURES
+    stream = label_hash(policy.name)
+    return Plan(policy, seed, floor, compiled, futures, stream, policy.decisions)
 
 
 def decide(plan: Plan, state: State) -> Choice:
     """The next decision of this state."""
     arms = state.open_arms
-    number = label_hash(plan.policy.name)
-    seeds = streams(plan.words(), number, state.period * FUTURES, plan.futures)
+    seeds = streams(plan.words(), plan.stream, state.period * FUTURES, plan.futures)
     found = None
     if plan.compiled and isinstance(state.held, HostBelief):
         found = _drawn_on_host(plan, state, arms, seeds)
@@ -115,7 +118,7 @@ def _drawn_on_host(
 
     def kernel(xi: np.ndarray, nu: np.ndarray) -> Any:
         view: Any = _View((family, xi, nu, noise), state, arms)
-        return plan.policy.decisions(view)
+        return plan.decisions(view)
 
     if not waiting.any():
         decisions = kernel(xi, nu)

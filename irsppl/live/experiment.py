@@ -303,7 +303,7 @@ class Experiment(Kept):
 
     def _check_reward(self, state: State, period: int, reward: float) -> None:
         arm = min(state.arms[period], self._first_arms - 1)  # added arms are of the same family
-        self._start.belief.check_reward(arm, reward)
+        self._check_support(arm, reward)
 
     def expire(self, after: float) -> list[str]:
         """Wait no longer for rewards of decisions that are older than `after` seconds.

@@ -28,6 +28,7 @@ class Kept:
         self._plan = plan_for(facts["policy"], facts["seed"], facts["floor"], bandit)
         self.created_at = made
         self._first_arms = bandit.num_arms
+        self._check_support = bandit.belief.check_reward  # held: Equinox makes it anew at each look
         self._state: State | None = None
         self._dirty = False
         self._next_snapshot = _SNAPSHOT_EVENTS
