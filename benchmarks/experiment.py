@@ -5,10 +5,17 @@
 5 Beta arms, 10,000 periods, irs.index, SQLite with full synchronisation.
 """
 
+import contextlib
+import http.client
+import json
 import os
 import pathlib
+import socket
 import sqlite3
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -53,10 +60,8 @@ def ask_and_tell(folder):
 
     timed(both, 20), timed(insert, 20)
     times = np.array([[timed(both, BLOCK), timed(insert, BLOCK)] for _ in range(ROUNDS)])
-    waiting = [experiment.ask() for _ in range(20)]
-    few = timed(lambda i: experiment.ask(), BLOCK)
     experiment.close(), bare.close()
-    return times, few, waiting
+    return times
 
 
 def many_pending(folder):
@@ -73,6 +78,64 @@ def many_pending(folder):
     )
     for experiment in made:
         experiment.close()
+    return times
+
+
+def over_http(folder):
+    """ask + tell by 8 clients over HTTP, against 8 threads in one process."""
+    path = folder / "web.db"
+    experiment = irsppl.Experiment.create(path, bandit(10_000))
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "irsppl", "serve", str(path), "--port", str(port)]
+    )
+    headers = {"content-type": "application/json"}
+
+    def call(web, path, body):
+        web.request("POST", path, json.dumps(body), headers)
+        return json.loads(web.getresponse().read())
+
+    def visit_web(web):
+        decision = call(web, "/decisions", {})
+        call(web, f"/decisions/{decision['id']}/reward", {"reward": decision["period"] % 2})
+
+    def visit(_):
+        decision = experiment.ask()
+        experiment.tell(decision.id, decision.period % 2)
+
+    def connected():
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+
+    for _ in range(600):
+        try:
+            visit_web(connected())
+            break
+        except OSError:
+            time.sleep(0.2)
+    webs = [connected() for _ in range(8)]
+
+    def all_at_once(work, things):
+        threads = [
+            threading.Thread(target=lambda x=x: [work(x) for _ in range(BLOCK // 8)])
+            for x in things
+        ]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return (time.perf_counter() - start) / (BLOCK // 8 * 8)
+
+    for web in webs:
+        visit_web(web)
+    times = np.array(
+        [[all_at_once(visit_web, webs), all_at_once(visit, range(8))] for _ in range(ROUNDS)]
+    )
+    server.terminate()
+    server.wait()
+    experiment.close()
     return times
 
 
@@ -136,8 +199,9 @@ def main():
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        told("ask + tell / two durable INSERTs", ask_and_tell(folder)[0], 3)
+        told("ask + tell / two durable INSERTs", ask_and_tell(folder), 3)
         told("ask with 10,000 pending / with 10", many_pending(folder), 2)
+        told("8 clients over HTTP / 8 threads in process", over_http(folder), 2)
         times, replay = opening(folder)
         told("open 100,000 events / read them", times, 3)
         told("the same without a snapshot", replay, 3)

@@ -362,6 +362,7 @@ _COMMANDS = {
     "study": _study,
     "studies": _studies,
     "experiment": _experiment,
+    "serve": live.run_server,
 }
 
 

@@ -1,4 +1,4 @@
-"""`irsppl experiment ...`: a running experiment from the command line."""
+"""`irsppl experiment ...` and `irsppl serve`: a running experiment from the command line."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ examples:
 FILE is a SQLite file or a postgresql:// URL. Arms in a NumPyro file: give --model that file.
 """
 
+SERVING = """\
+Answer over HTTP (JSON), and show a page at /. Any address but a loopback one needs two tokens in
+the environment: IRSPPL_TOKEN to ask and tell, IRSPPL_ADMIN_TOKEN to administer.
+"""
+
 
 def add_commands(commands: Any, add_bandit: Callable[[argparse.ArgumentParser], None]) -> None:
     """Add `experiment` to the commands; `add_bandit` adds the options that describe one."""
@@ -29,6 +34,14 @@ def add_commands(commands: Any, add_bandit: Callable[[argparse.ArgumentParser], 
     experiment = commands.add_parser(
         "experiment", help=told, description=told, epilog=EXAMPLES, formatter_class=style
     )
+    serving = "answer over HTTP, and show a page"
+    serve = commands.add_parser("serve", help=serving, description=SERVING, formatter_class=style)
+    serve.add_argument("file", metavar="FILE", help="a SQLite file or a postgresql:// URL")
+    serve.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    serve.add_argument("--port", type=int, default=8000, help="default: 8000")
+    serve.add_argument("--model", help="the .py file with the arms' NumPyro functions")
+    serve.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+
     actions = experiment.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def action(name: str, told: str, opens: bool = True) -> argparse.ArgumentParser:
@@ -95,6 +108,21 @@ def run(args: argparse.Namespace, make_bandit: Callable[[Any], Any]) -> tuple[di
     )
     with opened as experiment:
         return _ACTIONS[args.action](experiment, args)
+
+
+def run_server(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    import os
+
+    import irsppl
+
+    try:
+        from irsppl.live.serve import serve
+    except ModuleNotFoundError as error:
+        raise ValueError(f"serving needs {error.name}: pip install 'irsppl[serve]'") from None
+    with irsppl.Experiment.open(args.file, args.model) as experiment:
+        tokens = (os.environ.get("IRSPPL_TOKEN"), os.environ.get("IRSPPL_ADMIN_TOKEN"))
+        serve(experiment, args.host, args.port, *tokens)
+    return {"stopped": True}, "stopped"
 
 
 def _labelled(bandit: Any, text: str) -> Any:

@@ -20,6 +20,7 @@ from irsppl.bandit import Bandit
 from irsppl.live import codec, models, store, views
 from irsppl.live.beliefs import joined, restricted
 from irsppl.live.decide import decide
+from irsppl.live.errors import ConflictError, UnknownError
 from irsppl.live.journal import Event
 from irsppl.live.kept import Kept
 from irsppl.live.state import TOLD, State, fold
@@ -192,15 +193,15 @@ class Experiment(Kept):
         state = self._state
         assert state is not None
         if state.remaining < many:
-            raise ValueError(self._full(state, many))
+            raise ConflictError(self._full(state, many))
         made, events = [], []
         self._dirty = True
         for i in range(many):
             if state.remaining < 1:
-                raise ValueError(self._full(state, many))
+                raise ConflictError(self._full(state, many))
             choice = decide(self._plan, state)
             if choice.arm < 0:
-                raise ValueError(
+                raise ConflictError(
                     f"the policy would rather keep the {state.budget:g} that is left than play: "
                     "no arm is worth its price"
                 )
@@ -230,7 +231,7 @@ class Experiment(Kept):
     def _answered(self, tx: Any, first: Event, count: int | None, request: str) -> Any:
         was = json.loads(first.body or "{}").get("count")
         if was != count:
-            raise ValueError(
+            raise ConflictError(
                 f"request {request!r} was for {was or 1} decision(s) before, now for {count or 1}"
             )
         events = store.between(tx, first.seq, first.seq + (was or 1) - 1)
@@ -249,9 +250,9 @@ class Experiment(Kept):
     def _period(self, id: Any, state: State) -> int:
         uid, _, number = str(id).partition("-") if isinstance(id, str) else ("", "", "")
         if uid != self._facts["uid"] or not (number.isascii() and number.isdecimal()):
-            raise ValueError(f"id must be that of a decision of this experiment, got {id!r}")
+            raise UnknownError(f"id must be that of a decision of this experiment, got {id!r}")
         if len(number) > 12 or str(int(number)) != number or int(number) >= state.period:
-            raise ValueError(f"id {id!r} is unknown: {state.period} decisions have been made")
+            raise UnknownError(f"id {id!r} is unknown: {state.period} decisions have been made")
         return int(number)
 
     # ---- tell
@@ -278,7 +279,7 @@ class Experiment(Kept):
                     fresh.append((period, value))
                 elif state.rewards[period] != value:
                     if not correct:
-                        raise ValueError(
+                        raise ConflictError(
                             f"decision {one} was told the reward {state.rewards[period]:g} before; "
                             f"to replace it by {value:g} give correct=True"
                         )
@@ -336,7 +337,7 @@ class Experiment(Kept):
             state = self._state
             assert state is not None
             if label in state.labels:
-                raise ValueError(f"label {label!r} is taken; labels: {', '.join(state.labels)}")
+                raise ConflictError(f"label {label!r} is taken; labels: {', '.join(state.labels)}")
             if getattr(belief, "num_arms", None) != 1:
                 raise ValueError(f"belief must be a belief of one arm, got {belief!r}")
             if self._start.purse is not None:
@@ -358,13 +359,13 @@ class Experiment(Kept):
             state = self._state
             assert state is not None
             if label not in state.labels:
-                raise ValueError(f"unknown label {label!r}; labels: {', '.join(state.labels)}")
+                raise UnknownError(f"unknown label {label!r}; labels: {', '.join(state.labels)}")
             arm = state.labels.index(label)
             if not state.open[arm]:
                 return
             left = [other for other in state.open_arms if other != arm]
             if not left:
-                raise ValueError(f"{label!r} is the last open arm: it cannot be retired")
+                raise ConflictError(f"{label!r} is the last open arm: it cannot be retired")
             restricted(state.held.current(), left)  # refuses where arms cannot be told apart
             self._append(tx, self._event("retire", arm=arm))
 

@@ -28,12 +28,17 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem } dd
 """
 
 
-def page(status: dict[str, Any], log: Any, advice: Any | None) -> str:
-    """The HTML of a report from `status()`, `log()` and `advise()` (None: nothing remains)."""
+def page(
+    status: dict[str, Any], log: Any, advice: Any | None, script: str = "", nonce: str = ""
+) -> str:
+    """The HTML of a report from `status()`, `log()` and `advise()` (None: there is none).
+
+    script: for a page that is served, which renews itself; a report in a file has none.
+    """
     labels = [row["label"] for row in status["arms"]]
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     parts = [
-        f"<h1>Experiment {_text(status['where'])}</h1>",
+        f"<h1>Experiment {_text(status['where'])}</h1>".replace(" </h1>", "</h1>"),
         f"<p>As of <time>{now}</time>. {_text(_sentence(status, advice))}</p>",
         "<h2>Where it is</h2>",
         _facts(status),
@@ -50,13 +55,15 @@ def page(status: dict[str, Any], log: Any, advice: Any | None) -> str:
             _decisions(log),
         ]
     body = "\n".join(parts)
+    rules = "default-src 'none'; style-src 'unsafe-inline'"
+    guard = f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
+    tail = f'<script nonce="{nonce}">{script}</script>\n' if script else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'\">\n"
+        f"{'' if script else guard}"
         f"<title>Experiment</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n"
-        "</main>\n</body>\n</html>\n"
+        f"</main>\n{tail}</body>\n</html>\n"
     )
 
 
@@ -65,7 +72,9 @@ def _text(value: Any) -> str:
 
 
 def _sentence(status: dict[str, Any], advice: Any | None) -> str:
-    return "Nothing remains to be played." if advice is None else advice.text
+    if advice is not None:
+        return advice.text
+    return "" if status["remaining"] > 0 else "Nothing remains to be played."
 
 
 def _facts(status: dict[str, Any]) -> str:
