@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-import irsppl
 from irsppl._checks import as_count, one_of
 from irsppl.bandit import Bandit
 from irsppl.live import codec, models, store, views
@@ -90,10 +89,12 @@ class Experiment(Kept):
                 f"floor must lie between 0 and 1 / {bandit.num_arms}, so that all arms can have "
                 f"it, got {floor!r}"
             )
+        from irsppl import __version__
+
         data, used = codec.pack_with_models(bandit)
         facts = {
             "uid": secrets.token_hex(4),
-            "version": irsppl.__version__,
+            "version": __version__,
             "bandit": np.frombuffer(data, np.uint8),
             "policy": policy,
             "policy_name": name or policy.name,

@@ -17,7 +17,6 @@ from fastapi import FastAPI, Path, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-import irsppl
 from irsppl.live.advice import Advice
 from irsppl.live.errors import ConflictError, UnknownError
 from irsppl.live.experiment import Experiment
@@ -179,10 +178,10 @@ def make_app(
     local: bool = True,
 ) -> Any:
     """The ASGI application."""
+    from irsppl import __version__
+
     # The interactive pages of FastAPI load scripts from elsewhere; the description itself is here.
-    app = FastAPI(
-        title="irsppl experiment", version=irsppl.__version__, docs_url=None, redoc_url=None
-    )
+    app = FastAPI(title="irsppl experiment", version=__version__, docs_url=None, redoc_url=None)
     adviser = Adviser(experiment)
 
     def refuse(status: int) -> Any:
