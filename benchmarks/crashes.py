@@ -42,7 +42,7 @@ def main():
         irsppl.Experiment.create(where, bandit(), seed=1).close()
         start = time.time()
         # A worker that begins again on PostgreSQL takes longer to get going.
-        patience = 0.3 if server is None else 2.0
+        patience = 0.3 if server is None else 8.0
         notes = crashes.storm(where, folder / name, kills, 4, seed=kills, patience=patience)
         asked, told = crashes.judge(where, bandit(), notes, folder / f"{name}-calm.db")
         print(

@@ -32,9 +32,12 @@ class Event(NamedTuple):
         return self._replace(digest=_digest(self, before))
 
 
+# repr: a damaged row can hold anything, which then is not what was written.
+_encode = json.JSONEncoder(separators=(",", ":"), default=repr).encode
+
+
 def _digest(event: Event, before: str) -> str:
-    # repr: a damaged row can hold anything, which then is not what was written.
-    told = json.dumps([before, *event[:-1]], separators=(",", ":"), default=repr)
+    told = _encode([before, *event[:-1]])
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
