@@ -106,7 +106,7 @@ def decisions(num_particles, num_arms, horizon):
     ratio = times["particles"] / times["conjugate"]
     print(f"  particles {times['particles'] * 1e3:.2f} ms, conjugate ", end="")
     print(f"{times['conjugate'] * 1e3:.2f} ms: {ratio:.1f}x")
-    belief, key = cloud.in_play(), jax.random.key(0)
+    belief, key = cloud, jax.random.key(0)
     draw = eqx.filter_jit(lambda b, k: b._sample(k, horizon).rewards)
     rewards = draw(belief, key)
     table = seconds(eqx.filter_jit(lambda b, r: b._likelihoods(r)), belief, rewards)

@@ -33,7 +33,7 @@ def main(replications: int = 2000, horizon: int = 40, out: str = "results") -> N
     print(bounds)
     best = bounds.tightest
 
-    plans = irsppl.action_probabilities(bandit, "irs.v-zero", num_samples=200)
+    plans = irsppl.action_probabilities(bandit, "irs.v-zero", key=0, num_samples=200)
     shares = ", ".join(f"{n} {p:.0%}" for n, p in zip(bandit.arm_labels, plans, strict=True))
     print(f"first channel by irs.v-zero: {shares}")
     spent = bandit.pull(3, 1.0)

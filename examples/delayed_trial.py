@@ -40,7 +40,7 @@ def main(replications: int = 2000, horizon: int = 50, out: str = "results") -> N
 
     # In mid-trial: two patients are waiting for their outcome, and planning knows when it comes.
     bandit = irsppl.Bandit(belief, horizon, delay=delays[-1]).pull(0).pull(1)
-    shares = irsppl.action_probabilities(bandit, "irs.fh", num_samples=200)
+    shares = irsppl.action_probabilities(bandit, "irs.fh", key=0, num_samples=200)
     print(f"\nafter one pending patient on each of the first two arms, irs.fh plays {shares}")
 
     figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")

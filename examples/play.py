@@ -20,6 +20,7 @@ def main(patients: int = 40, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     outcomes = []
     while int(bandit.remaining):
+        # A key for each period, so that the run can be repeated; without one, decisions are fresh.
         arm = irsppl.choose(bandit, "irs.v-zero", key=int(bandit.period))
         bandit = bandit.pull(arm)
         outcomes.append(int(rng.random() < cures[bandit.arm_labels[arm]]))

@@ -14,12 +14,13 @@ from irsppl.beliefs import (
     NormalInverseGamma,
     NormalNormal,
 )
-from irsppl.bounds import bound, certify, solve_inner
+from irsppl.bounds import bound, solve_inner
+from irsppl.certificates import certify
 from irsppl.outcomes import Outcome
 from irsppl.penalties import Mix
 from irsppl.policies import Index
 from irsppl.results import summary
-from irsppl.simulate import action_probabilities, choose, simulate
+from irsppl.simulate import action_probabilities, choose, decide, simulate
 
 __version__ = "0.1.0"
 
@@ -55,6 +56,7 @@ __all__ = [
     "bound",
     "certify",
     "choose",
+    "decide",
     "from_numpyro",
     "from_numpyro_joint",
     "simulate",

@@ -7,9 +7,16 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# A bandit keeps a record of every pull, and a future has a reward per arm and period: 10 arms take
+# half a gigabyte here, and numbers of pulls stay exact in float32 (2^24).
+MOST_PERIODS = 10_000_000
+# Futures are numbered in 32 bits, and the values of so many take a gigabyte.
+MOST_FUTURES = 100_000_000
 
 
 def is_concrete(*values: Any) -> bool:
@@ -18,11 +25,21 @@ def is_concrete(*values: Any) -> bool:
 
 
 def as_key(key: Any) -> jax.Array:
-    """A typed JAX key from an int seed, a typed key, or a raw `uint32[2]` key."""
+    """A typed JAX key from an int seed (0 to 2^64 - 1), a typed key, or a raw `uint32[2]` key.
+
+    JAX itself cuts a seed to its low 32 bits unless it is in 64-bit mode: two seeds that are taken
+    from a clock would be one. Here a seed means the same in both modes.
+    """
     if isinstance(key, (bool, np.bool_)):
         raise ValueError(f"key must be an int seed or a JAX key, got {key!r}")
     if isinstance(key, (numbers.Integral, np.integer)):
-        return jax.random.key(int(key))
+        seed = int(key)
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"key must be a seed from 0 to 2**64 - 1, or a JAX key, got {seed}")
+        if seed < 2**31:
+            return jax.random.key(seed)
+        words = np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
+        return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
     if isinstance(key, (jax.Array, np.ndarray)):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             if key.shape:
@@ -44,9 +61,14 @@ def side_key(key: jax.Array, name: str) -> jax.Array:
 
 def as_floats(name: str, value: Any, ndim: int | None = 1) -> jax.Array:
     """`value` as a floating array; the dtype follows the input (ints become the default float)."""
+    if is_concrete(value) and not isinstance(value, jax.Array):
+        # NumPy first: JAX would wrap whole numbers around at 32 bits.
+        host = as_numbers(name, value)
+        value = host if np.issubdtype(host.dtype, np.inexact) else host.astype(np.float64)
     try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # infinite in float32: refused where it must be finite
+            array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers, got {value!r}") from error
     if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
         raise ValueError(f"{name} must be an array of numbers, got dtype {array.dtype}")
@@ -60,6 +82,70 @@ def as_floats(name: str, value: Any, ndim: int | None = 1) -> jax.Array:
     if array.size == 0:
         raise ValueError(f"{name} must not be empty")
     return array
+
+
+def as_numbers(name: str, value: Any) -> np.ndarray:
+    """`value` on the host as NumPy reads it; text, objects and ragged lists are no numbers."""
+    try:
+        host = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be numbers, got {value!r}") from error
+    if host.dtype == object and all(isinstance(x, numbers.Real) for x in host.ravel()):
+        host = np.array([_as_float(x) for x in host.ravel()]).reshape(host.shape)
+    if not (np.issubdtype(host.dtype, np.number) or host.dtype in (bool, jnp.bfloat16)):
+        raise ValueError(f"{name} must be an array of numbers, got {value!r}")
+    return host
+
+
+def _as_float(number: Any) -> float:
+    """Whole numbers beyond 64 bits, and fractions."""
+    try:
+        return float(number)
+    except OverflowError:
+        return np.inf if number > 0 else -np.inf
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse what is not one real number (NaN and infinity are numbers here; tracers pass)."""
+    if not is_concrete(value):
+        return
+    host = as_numbers(name, value)
+    if host.shape:
+        raise ValueError(f"{name} must be one number, got shape {host.shape}")
+    if np.issubdtype(host.dtype, np.complexfloating):
+        raise ValueError(f"{name} must be real, got {value!r}")
+    if np.asarray(value).dtype == object:
+        raise ValueError(f"{name} must be a number that fits 64 bits, got {value!r}")
+
+
+def check_levels(name: str, value: Any, num_arms: int) -> None:
+    """Refuse what is not one finite number, or one per arm (tracers pass)."""
+    if not is_concrete(value):
+        return
+    host = as_numbers(name, value)
+    good = host.shape in ((), (1,), (num_arms,))
+    if good and not np.issubdtype(host.dtype, np.complexfloating):
+        most = np.finfo(jnp.result_type(float)).max ** 0.5  # its square is taken
+        good = bool(np.all(np.abs(host.astype(np.float64)) <= most))
+    else:
+        good = False
+    if not good:
+        raise ValueError(
+            f"{name} must be one finite number, or one per arm ({num_arms}), got {value!r}"
+        )
+
+
+def check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_run(progress: Any, workers: Any = None) -> None:
+    """The arguments of a long run that say how it is done, not what."""
+    if progress is not None:
+        check_flag("progress", progress)
+    if workers is not None:
+        as_count("workers", workers)
 
 
 def same_arms(**arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -84,6 +170,14 @@ def require_positive(name: str, array: Any) -> None:
     if is_concrete(array):
         host = np.asarray(array)
         require(name, host, np.isfinite(host) & (host > 0), "positive and finite")
+        if host.dtype.kind == "f":
+            least = np.sqrt(np.finfo(host.dtype).tiny)
+            require(
+                name,
+                host,
+                host >= least,
+                f"at least {least:.2g}, so that {host.dtype} can hold its square",
+            )
 
 
 def require_finite(name: str, array: Any) -> None:
@@ -91,23 +185,73 @@ def require_finite(name: str, array: Any) -> None:
         require(name, array, np.isfinite(np.asarray(array)), "finite")
 
 
-def as_count(name: str, value: Any, minimum: int = 1) -> int:
-    """A Python int of at least `minimum`; floats, bools and NaN are refused."""
+def require_range(module: Any) -> None:
+    """Refuse arrays of a module whose numbers are not finite, or whose squares are not.
+
+    Named after their fields. Log-weights may be minus infinity, but not all of them; a field that
+    starts out as NaN throughout says that there is nothing yet.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(module):
+        if not isinstance(leaf, (jax.Array, np.ndarray)) or not jnp.issubdtype(
+            leaf.dtype, jnp.floating
+        ):
+            continue
+        names = [str(getattr(key, "name", getattr(key, "key", ""))) for key in path]
+        name, host = names[-1], np.asarray(leaf)
+        if name == "log_weights":
+            top = host.max(axis=-1)
+            require(name, top, np.isfinite(top), "finite at some point, and nowhere NaN")
+            continue
+        if np.all(np.isnan(host)):
+            continue
+        # Latents are the model's own business, as long as they are numbers.
+        most = np.finfo(host.dtype).max if "params" in names else np.finfo(host.dtype).max ** 0.5
+        ok = np.abs(host) <= most
+        if not np.all(ok):
+            raise ValueError(
+                f"{name} must be finite and at most {most:.2g} in size, so that {host.dtype} can "
+                f"hold its square, got {host[~ok][:3].tolist()}; rescale the rewards, or work in "
+                "double precision (jax_enable_x64)"
+            )
+
+
+def as_count(
+    name: str, value: Any, minimum: int = 1, maximum: int | None = None, why: str = ""
+) -> int:
+    """A Python int from `minimum` to `maximum`; floats, bools and NaN are refused.
+
+    why: a sentence on the reason for the maximum, with advice.
+    """
     integral = isinstance(value, (numbers.Integral, np.integer)) and not isinstance(value, bool)
     if isinstance(value, (jax.Array, np.ndarray)) and value.ndim == 0:
-        integral = np.issubdtype(value.dtype, np.integer)
+        integral = jnp.issubdtype(value.dtype, jnp.integer)
     if not integral:
         raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     if int(value) < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value!r}")
+    if maximum is not None and int(value) > maximum:
+        raise ValueError(f"{name} must be at most {maximum:,}, got {int(value):,}{why}")
     return int(value)
 
 
 def one_of(name: str, value: Any, known: Iterable[str]) -> str:
     known = sorted(known)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}")
     return value
+
+
+def require_pseudo_counts(name: str, array: Any) -> None:
+    """Positive, and not so large that densities and further rewards are lost to rounding."""
+    require_positive(name, array)
+    if is_concrete(array):
+        require(name, array, np.asarray(array) <= 1e9, "at most 1e9")
+
+
+def is_listing(value: Any) -> bool:
+    """Whether `value` holds several names or objects; text, a module and an array are one."""
+    single = (str, bytes, type, eqx.Module, jax.Array, np.ndarray)
+    return isinstance(value, Iterable) and not isinstance(value, single)
 
 
 def host64(array: Any) -> np.ndarray:

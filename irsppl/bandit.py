@@ -11,12 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import as_key, is_concrete, side_key
+from irsppl._checks import MOST_PERIODS, as_count, as_key, check_number, is_concrete, side_key
 from irsppl.beliefs import Belief
+from irsppl.beliefs._base import examined
 from irsppl.budgets import Purse, read_budget
 from irsppl.delays import Delay, read_delay
 from irsppl.horizons import SurvivorTable, read_horizon
 from irsppl.outcomes import Outcome
+
+
+class Room(eqx.Module):
+    """For how many periods arrays are sized: at least those that remain. No horizon of anyone's."""
+
+    size: int = eqx.field(static=True)
 
 
 class Bandit(eqx.Module):
@@ -30,6 +37,10 @@ class Bandit(eqx.Module):
 
     Immutable: `pull` returns the bandit one period on. Every array keeps the shape it had at the
     first period, and how far play has come is data, so that a loop of decisions compiles once.
+
+    What a policy may read means the same in `choose`, `simulate`, `certify` and everywhere else:
+    `belief`, `horizon` (that of the first period, however far play has come), `period`,
+    `remaining`, `counts`, `budget`, `pending`, `pending_counts`.
     """
 
     belief: Belief
@@ -41,7 +52,8 @@ class Bandit(eqx.Module):
     delay: Delay | None
     purse: Purse | None
     survivor: Float[Array, " T"] | None  # P(T >= 1), P(T >= 2), ... where the horizon has a law
-    horizon: int = eqx.field(static=True)  # periods at the start: the shapes' size
+    room: Room  # the size of arrays, which callers may cut; nothing for a policy to plan with
+    horizon: int = eqx.field(static=True)  # periods at the start, as they were stated
     labels: tuple[str, ...] | None = eqx.field(static=True)
     capped: bool = eqx.field(static=True)  # whether the horizon can end play before the money does
     law: SurvivorTable | None = eqx.field(static=True)  # `survivor` in full precision
@@ -74,11 +86,18 @@ class Bandit(eqx.Module):
                 )
             self.capped = horizon is not None and periods < most
             periods = min(periods, most) if horizon is not None else most
+            if periods > MOST_PERIODS:
+                raise ValueError(
+                    f"budget pays for {periods:,} pulls of the cheapest arm, more than the "
+                    f"{MOST_PERIODS:,} that are planned for: give a horizon as well, or a smaller "
+                    "budget"
+                )
         dtype = belief.predictive_mean().dtype
         self.survivor = None if survivor is None else jnp.asarray(survivor, dtype)
         self.law = None if survivor is None else SurvivorTable(survivor)
         self.belief = belief.sized(periods)
         self.horizon = periods
+        self.room = Room(periods)
         self.delay = read_delay(delay, belief.num_arms, periods)
         self.labels = _check_labels(labels, belief.num_arms)
         self.remaining = jnp.asarray(self.horizon, jnp.int32)
@@ -96,9 +115,18 @@ class Bandit(eqx.Module):
         return self.labels or tuple(str(a) for a in range(self.num_arms))
 
     @property
-    def budget(self) -> float | None:
-        """Money left (concrete bandits only); None where pulls cost nothing."""
-        return None if self.purse is None else int(self.purse.money) * self.purse.unit
+    def size(self) -> int:
+        """Length of the arrays over periods and over rewards of an arm."""
+        return self.room.size
+
+    @property
+    def budget(self) -> Any:
+        """Money left: a float (an array where JAX traces); None where pulls cost nothing."""
+        if self.purse is None:
+            return None
+        money = self.purse.money
+        concrete = is_concrete(money) and np.ndim(money) == 0
+        return int(money) * self.purse.unit if concrete else money * self.purse.unit
 
     @property
     def constraints(self) -> frozenset[str]:
@@ -116,30 +144,37 @@ class Bandit(eqx.Module):
         self._check_paid(arm)
         if reward is None:
             return _pull_unseen(self, jnp.asarray(arm))
-        if np.shape(reward):
-            raise ValueError(f"reward must be one number, got shape {np.shape(reward)}")
-        self.belief.check_reward(arm, reward)
-        return _pull(self._in_play(), jnp.asarray(arm), jnp.asarray(reward))
+        check_number("reward", reward)
+        rewards = self.belief.as_rewards(arm, reward)
+        return self._settled(_pull(self, jnp.asarray(arm), rewards), arm, reward)
 
     def arrive(self, pull: Any, reward: Any) -> Bandit:
         """The reward of pull number `pull` (from 0, over all arms) has arrived."""
         if self.pulled is None:
             raise ValueError("this bandit keeps no record of its pulls, so none can be pending")
+        check_number("reward", reward)
         if is_concrete(self, pull):
+            as_count("pull", pull, minimum=0)
             if int(pull) not in self.pending:
                 told = ", ".join(map(str, self.pending)) or "none"
                 raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
-            self.belief.check_reward(self.pulled[int(pull)], reward)
-        return _arrive(self._in_play(), jnp.asarray(pull), jnp.asarray(reward))
+        arm = self.pulled[jnp.asarray(pull)]
+        rewards = self.belief.as_rewards(arm, reward)
+        return self._settled(_arrive(self, jnp.asarray(pull), rewards), arm, reward)
+
+    def _settled(self, played: tuple[Bandit, Array], arm: Any, reward: Any) -> Bandit:
+        """The bandit after a reward, if its belief is one; what it has to say is said."""
+        bandit, state = played
+        belief = self.belief.settled(bandit.belief, state, arm, reward).tell()
+        if belief is bandit.belief:
+            return bandit
+        return eqx.tree_at(lambda b: b.belief, bandit, belief)
 
     def _check_paid(self, arm: Any) -> None:
         if self.purse is None or not is_concrete(self.purse, arm):
             return
         if not bool(self.purse.affordable()[int(arm)]):
             raise ValueError(f"arm {int(arm)} costs more than the {self.budget:g} that is left")
-
-    def _in_play(self) -> Bandit:
-        return eqx.tree_at(lambda b: b.belief, self, self.belief.in_play())
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -161,18 +196,20 @@ class Bandit(eqx.Module):
     def check_open(self) -> None:
         if is_concrete(self.remaining) and int(self.remaining) <= 0:
             if self.purse is not None:
-                raise ValueError(f"nothing remains to be played: {self.budget:g} is left to spend")
-            raise ValueError(f"nothing remains to be played: all {self.horizon} periods are over")
+                raise ValueError(f"bandit: nothing remains to be played: {self.budget:g} is left")
+            raise ValueError(
+                f"bandit: nothing remains to be played: all {self.horizon} periods are over"
+            )
 
     # ---- futures
     def sample_outcome(self, key: Any) -> Outcome:
-        """A future of the current belief, with `horizon` rewards per arm (the shapes' size)."""
-        key = as_key(key) if isinstance(key, int) else key
-        return self._complete(key, self.belief._sample(key, self.horizon), running=True)
+        """A future of the current belief, with `size` rewards per arm."""
+        key = as_key(key) if is_concrete(key) else key
+        return self._complete(key, self.belief._sample(key, self.size), running=True)
 
     def sample_truth(self, key: Array) -> Outcome:
         """A future for bounds and simulations: from the user's prior itself (see the belief)."""
-        return self._complete(key, self.belief._sample_truth(key, self.horizon), running=False)
+        return self._complete(key, self.belief._sample_truth(key, self.size), running=False)
 
     def _complete(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
         """The same future with its delays and its end, where these are random too."""
@@ -199,10 +236,10 @@ class Bandit(eqx.Module):
     def weights(self) -> Float[Array, " N"]:
         """Probability that the period s from now is played, given that play has come so far."""
         if self.survivor is None:
-            return (jnp.arange(self.horizon) < self.remaining).astype(
+            return (jnp.arange(self.size) < self.remaining).astype(
                 self.belief.predictive_mean().dtype
             )
-        at = self.period + jnp.arange(self.horizon)
+        at = self.period + jnp.arange(self.size)
         later = jnp.take(self.survivor, at, mode="fill", fill_value=0)
         here = jnp.take(self.survivor, self.period, mode="clip")
         return jnp.where(self.period > 0, later / here, later)  # at the start nothing has been seen
@@ -217,9 +254,9 @@ class Bandit(eqx.Module):
 
     def waited(self) -> Int[Array, "K N"]:
         """How many periods ago each pull of a future's rewards was made; 0 for pulls to come."""
-        columns = jnp.arange(self.horizon)
+        columns = jnp.arange(self.size)
         if self.pulled is None or self.seen is None:
-            return jnp.zeros((self.num_arms, self.horizon), jnp.int32)
+            return jnp.zeros((self.num_arms, self.size), jnp.int32)
         waiting = (self.pulled >= 0) & ~self.seen
 
         def of_arm(arm: Array) -> Array:
@@ -231,17 +268,18 @@ class Bandit(eqx.Module):
 
         return jax.vmap(of_arm)(jnp.arange(self.num_arms)).astype(jnp.int32)
 
-    def _shrunk(self, horizon: int) -> Bandit:
-        """The same state in arrays sized for at most `horizon` periods left, without the record."""
-        bandit = eqx.tree_at(
-            lambda b: (b.pulled, b.seen), self, (None, None), is_leaf=lambda x: x is None
+    def _shrunk(self, size: int) -> Bandit:
+        """The same state in arrays sized for at most `size` periods left, without the record."""
+        return eqx.tree_at(
+            lambda b: (b.pulled, b.seen, b.room),
+            self,
+            (None, None, Room(size)),
+            is_leaf=lambda x: x is None or isinstance(x, Room),
         )
-        object.__setattr__(bandit, "horizon", horizon)  # a fresh copy: nobody else holds it
-        return bandit
 
     def _without_record(self) -> Bandit:
         """The same, without the record of pulls where nothing is pending and nothing can be."""
-        return self if self.pending or self.delay is not None else self._shrunk(self.horizon)
+        return self if self.pending or self.delay is not None else self._shrunk(self.size)
 
     def __repr__(self) -> str:
         name = type(self.belief).__name__
@@ -256,9 +294,28 @@ class Bandit(eqx.Module):
         return text + ")"
 
 
+def check_bandit(bandit: Any) -> None:
+    """For the top of every function that takes one."""
+    if not isinstance(bandit, Bandit):
+        raise ValueError(
+            f"bandit must be an irsppl.Bandit, such as Bandit(belief, horizon=60), got {bandit!r}"
+        )
+    if is_concrete(bandit.belief):
+        means = np.asarray(bandit.belief.predictive_mean())
+        if not np.all(np.isfinite(means)):
+            arm = int(np.flatnonzero(~np.isfinite(means))[0])
+            raise ValueError(
+                f"bandit: the belief in arm {bandit.arm_labels[arm]} has the mean reward "
+                f"{means[arm]:g}, so nothing can be planned. A reward or a parameter was beyond "
+                "what its numbers can hold, or the prior mean is infinite"
+            )
+
+
 def _check_labels(labels: Sequence[str] | None, num_arms: int) -> tuple[str, ...] | None:
     if labels is None:
         return None
+    if isinstance(labels, str | bytes) or np.ndim(np.asarray(labels, object)) != 1:
+        raise ValueError(f"labels must be {num_arms} different names, one per arm, got {labels!r}")
     labels = tuple(str(label) for label in labels)
     if len(labels) != num_arms or len(set(labels)) != num_arms:
         raise ValueError(f"labels must be {num_arms} different names, one per arm, got {labels}")
@@ -295,7 +352,10 @@ def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
     )
 
 
-_pull = eqx.filter_jit(advance)
+@eqx.filter_jit
+def _pull(bandit: Bandit, arm: Array, reward: Array) -> tuple[Bandit, Array]:
+    after = advance(bandit, arm, reward)
+    return after, examined(bandit.belief, after.belief)
 
 
 def advance_unseen(bandit: Bandit, arm: Array) -> Bandit:
@@ -316,4 +376,7 @@ def deliver(bandit: Bandit, pull: Array, reward: Array) -> Bandit:
     )
 
 
-_arrive = eqx.filter_jit(deliver)
+@eqx.filter_jit
+def _arrive(bandit: Bandit, pull: Array, reward: Array) -> tuple[Bandit, Array]:
+    after = deliver(bandit, pull, reward)
+    return after, examined(bandit.belief, after.belief)

@@ -1,42 +1,46 @@
-"""Upper bounds on what any policy can earn, their standard errors, and certificates."""
+"""Upper bounds on what any policy can earn, and their standard errors."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterable
-from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from irsppl._checks import as_count, as_key
-from irsppl.bandit import Bandit
+from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing
+from irsppl._workers import run_chunks, threads_for
+from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
+    MOST_QUADRATURES,
+    TOWER,
     Inner,
     Penalty,
+    brief_serves,
+    brief_values,
     exact_max_after,
     find_penalty,
     mean_controls,
     set_controls,
 )
+from irsppl.results import finite_result
 from irsppl.simulate import (
-    _show,
     chunks,
     draw_outcomes,
-    name_policies,
-    run_chunks,
-    simulate,
-    threads_for,
+    outcome_keys,
 )
 
 # Path values with known means that steady the sampled bounds, most useful first.
 CONTROLS = ("irs.ff", "irs.fh", "ts")
 _PILOT = 1000
+# Drawing so many rewards takes some twenty minutes on a small machine.
+MOST_REWARDS = 10**11
 
 
 @eqx.filter_jit
@@ -50,6 +54,7 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
     `.value`, `.action` (first arm to pull; -1 = stop), `.pulls [K]`, `.sequence [T]` where order
     matters. The outcome may be written by hand: `Outcome(means=[K], rewards=[K, T])`.
     """
+    check_bandit(bandit)
     penalty = find_penalty(penalty)
     if not isinstance(outcome, Outcome):
         raise ValueError(f"outcome must be an irsppl.Outcome, got {outcome!r}")
@@ -67,19 +72,20 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
         )
     penalty.verify(bandit)
     outcome = _completed(bandit, outcome)
-    if have > bandit.horizon:
-        outcome = prefix(outcome, bandit.horizon)
-    elif have < bandit.horizon:  # arrays keep the first horizon's size; the padding is never read
-        padding = ((0, 0), (0, bandit.horizon - have))
+    if have > bandit.size:
+        outcome = prefix(outcome, bandit.size)
+    elif have < bandit.size:  # arrays keep the first horizon's size; the padding is never read
+        padding = ((0, 0), (0, bandit.size - have))
         rewards = jnp.pad(outcome.rewards, padding, mode="edge")
         outcome = eqx.tree_at(lambda o: o.rewards, outcome, rewards)
         if outcome.delays is not None:
             delays = jnp.pad(outcome.delays, padding, mode="edge")
             outcome = eqx.tree_at(lambda o: o.delays, outcome, delays)
     bandit.belief.check_reward(np.arange(bandit.num_arms)[:, None], outcome.rewards)
-    if penalty.name == "ideal":
-        return penalty.inner(bandit, outcome)
-    return _inner(penalty, bandit, outcome)
+    solve = penalty.inner if penalty.name == "ideal" else eqx.Partial(_inner, penalty)
+    inner = solve(bandit, outcome)
+    finite_result(bandit, f"the inner problem of {penalty.label}", value=inner.value)
+    return inner
 
 
 def _completed(bandit: Bandit, outcome: Outcome) -> Outcome:
@@ -107,7 +113,8 @@ class Bound:
 
     value, stderr (0.0 where exact); regret_bound = W^TS - W^z, at most the regret of every policy,
     and its standard error; samples: raw inner values [S] (None where exact), before the control
-    variates that `value` uses.
+    variates that `value` uses. Beyond 5,000 periods those of irs.ff are unbiased estimates of inner
+    values (see `penalties/_brief.py`).
     """
 
     penalty: str
@@ -161,16 +168,18 @@ def bound(
     an integral or a sum will do, in float64; otherwise the mean over `num_samples` futures, with
     control variates. Future number s is that of `simulate` with the same key.
     """
+    check_bandit(bandit)
+    check_run(progress, workers)
     bandit.check_open()
     key = as_key(key)
-    num_samples = as_count("num_samples", num_samples, minimum=2)
-    several = not isinstance(penalty, (str, Penalty)) and isinstance(penalty, Iterable)
+    num_samples = as_count("num_samples", num_samples, 2, MOST_FUTURES)
+    several = is_listing(penalty)
     named = {p.label: p for p in map(find_penalty, penalty if several else [penalty])}
     if not named:
         raise ValueError("penalty must name at least one penalty")
     for one in named.values():
         one.verify(bandit, as_bound=True)
-    if int(bandit.remaining) < bandit.horizon and not bandit.pending:
+    if int(bandit.remaining) < bandit.size and not bandit.pending:
         bandit = bandit._shrunk(int(bandit.remaining))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
     benchmark = exact.get("ts", find_penalty("ts").exact(bandit))
@@ -179,7 +188,7 @@ def bound(
     picked = next(iter(named))
     if sampled or benchmark is None:
         controls = _controls(bandit, sampled)
-        run = Sampler(bandit, sampled, controls, benchmark, _show(progress), workers)
+        run = Sampler(bandit, sampled, controls, benchmark, progress, workers)
         if several and len(named) > 1:
             # Picking the least of noisy estimates would bias it low: pick on other futures.
             pilot = run(jax.random.fold_in(key, 2), min(_PILOT, num_samples), exact)
@@ -191,6 +200,9 @@ def bound(
         picked = min(estimates, key=lambda name: estimates[name].value)
     if bandit.tail > 0:
         estimates = _with_tail(bandit, estimates, key)
+    for name, e in estimates.items():
+        told = f"the bound {name}"
+        finite_result(bandit, told, value=e.value, stderr=e.stderr, regret_bound=e.regret_bound)
     if bandit.belief.is_approximate:
         estimates = {
             name: dataclasses.replace(estimate, approximate=True)
@@ -232,7 +244,7 @@ class Sampler:
         sampled: list[Penalty],
         controls: dict[str, float],
         benchmark: float | None,
-        progress: bool,
+        progress: bool | None,
         workers: int | None,
     ):
         self.bandit, self.sampled, self.controls = bandit, sampled, controls
@@ -268,6 +280,7 @@ class Sampler:
         # Control variates, each of mean zero.
         columns = [values[name] - mean for name, mean in self.controls.items()]
         columns += [values[control.of] - values[control.name] for control in within]
+        columns += [values[TOWER]] if TOWER in values else []
         if not self.controls:
             known = mean_controls(self.bandit)
             columns += [values[control.label] - mean for control, mean in known.items()]
@@ -302,15 +315,28 @@ def inner_values(
     count: int,
     *,
     start: int = 0,
-    progress: bool = False,
+    progress: bool | None = False,
     title: str = "",
     workers: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
     needed = {penalty.label: penalty for penalty in penalties}
+    if brief_serves(bandit, needed):
+        return _brief_inner_values(bandit, needed, key, start, count, progress, title)
+    rewards = count * bandit.num_arms * bandit.horizon
+    if rewards > MOST_REWARDS:
+        most = MOST_REWARDS // (bandit.num_arms * bandit.horizon)
+        raise ValueError(
+            f"num_samples must be at most {most:,} for {bandit.num_arms} arms and a horizon of "
+            f"{bandit.horizon:,}, got {count:,}: {rewards:.1e} rewards would have to be drawn. For "
+            "long horizons irs.fh, irs.ff and irsppl.Mix(T0=200) draw fewer where the belief is "
+            "conjugate; see docs/long-horizons.md"
+        )
 
-    def work(begin: int, end: int, size: int) -> dict[str, np.ndarray]:
-        outcomes = draw_outcomes(bandit, key, start + begin, size)
+    def draw(begin: int, end: int, size: int) -> Outcome:
+        return draw_outcomes(bandit, key, start + begin, size)
+
+    def work(outcomes: Outcome, begin: int, end: int) -> dict[str, np.ndarray]:
         return {n: p.values(bandit, outcomes)[: end - begin] for n, p in needed.items()}
 
     compiled = not bandit.constraints and not bandit.pending
@@ -318,16 +344,39 @@ def inner_values(
     if "irs.v-emax" in needed:  # its kernel is for two Bernoulli or two Gaussian arms
         kernel = bandit.belief.kernel_state()
         compiled = compiled and bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
-    workers = threads_for(bandit, compiled, workers)
-    parts = run_chunks(work, chunks(bandit, count), progress, title, workers)
+    threads = threads_for(bandit, compiled, workers)
+    parts = run_chunks(draw, work, chunks(bandit, count), progress, title, threads)
     return {name: np.concatenate([part[name] for part in parts]) for name in needed}
+
+
+def _brief_inner_values(
+    bandit: Bandit,
+    needed: dict[str, Penalty],
+    key: Any,
+    start: int,
+    count: int,
+    progress: bool | None,
+    title: str,
+) -> dict[str, np.ndarray]:
+    """The same for long horizons, from futures without their bulk (see `penalties/_brief.py`)."""
+
+    def draw(begin: int, end: int, size: int) -> Array:
+        return outcome_keys(key, start + begin, size)
+
+    def work(keys: Array, begin: int, end: int) -> dict[str, np.ndarray]:
+        found = brief_values(bandit, needed, keys)
+        return {name: values[: end - begin] for name, values in found.items()}
+
+    plan = chunks(bandit._shrunk(MOST_QUADRATURES), count)
+    parts = run_chunks(draw, work, plan, progress, title)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
     """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
     # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
     if not columns or len(raw) < 20 * len(columns):
-        return _mean_error(raw)
+        return mean_error(raw)
     spreads = [column.std() for column in columns]
     scaled = [c / spread for c, spread in zip(columns, spreads, strict=True) if spread > 0]
     design = np.stack([np.ones(len(raw)), *scaled], axis=1)
@@ -338,138 +387,5 @@ def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, fl
     return float(fitted[0]), float(spread)
 
 
-def _mean_error(samples: np.ndarray) -> tuple[float, float]:
+def mean_error(samples: np.ndarray) -> tuple[float, float]:
     return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))
-
-
-# ------------------------------------------------------------------ certificates
-
-
-class Estimate(float):
-    """A number that knows its standard error: `.value`, `.stderr`."""
-
-    stderr: float
-
-    def __new__(cls, value: float, stderr: float) -> Estimate:
-        self = super().__new__(cls, value)
-        self.stderr = stderr
-        return self
-
-    @property
-    def value(self) -> float:
-        return float(self)
-
-    def __repr__(self) -> str:
-        return f"Estimate({self.value:.6g}, stderr={self.stderr:.2g})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Certificate:
-    """How much of the best possible value a policy surely earns.
-
-    lower: the policy's value; upper: the bound on any policy's value; both estimates with standard
-    errors, from independent samples. ratio = lower / upper is NaN, with `reason`, if upper <= 0.
-    """
-
-    policy: str
-    penalty: str
-    lower: Estimate
-    upper: Estimate
-    reason: str | None = None
-
-    @property
-    def gap(self) -> Estimate:
-        """upper - lower: what is left to gain, at most."""
-        error = math.hypot(self.lower.stderr, self.upper.stderr)
-        return Estimate(self.upper.value - self.lower.value, error)
-
-    @property
-    def ratio(self) -> float:
-        return self.lower.value / self.upper.value if self.upper.value > 0 else math.nan
-
-    def interval(self, level: float = 0.95, of: str = "ratio") -> tuple[float, float]:
-        """Normal confidence interval of the ratio (or of="gap")."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
-        z = NormalDist().inv_cdf(0.5 + level / 2)
-        if of == "gap":
-            return self.gap.value - z * self.gap.stderr, self.gap.value + z * self.gap.stderr
-        if of != "ratio":
-            raise ValueError(f"of must be 'ratio' or 'gap', got {of!r}")
-        if math.isnan(self.ratio):
-            return math.nan, math.nan
-        error = math.hypot(self.lower.stderr, self.ratio * self.upper.stderr) / self.upper.value
-        return self.ratio - z * error, self.ratio + z * error
-
-    def __str__(self) -> str:
-        head = (
-            f"{self.policy} earns {self.lower.value:.6g} (s.e. {self.lower.stderr:.2g}); no policy "
-            f"earns more than {self.upper.value:.6g} (s.e. {self.upper.stderr:.2g}, {self.penalty})"
-        )
-        if self.reason:
-            return f"{head}. {self.reason}"
-        low, high = self.interval(0.95)
-        return (
-            f"{head}: {self.policy} earns at least {self.ratio:.1%} of the optimum "
-            f"(95% interval {low:.2%} to {high:.2%})"
-        )
-
-    def __repr__(self) -> str:
-        return f"Certificate({self})"
-
-
-def default_penalties(bandit: Bandit) -> list[str]:
-    """Cheap penalties of which one is tight: which, depends on the arms and the constraints."""
-    apart = bandit.belief.is_independent
-    allocation = "irs.v-zero" if apart and bandit.delay is None else "irs.v-zero-separable"
-    names = ["irs.ff", allocation]
-    if not apart or bandit.purse is not None:  # elsewhere it is never the tightest
-        names.append("irs.fh")
-
-    def gives_bound(name: str) -> bool:
-        try:
-            find_penalty(name).verify(bandit, as_bound=True)
-        except ValueError:
-            return False
-        return True
-
-    return [name for name in names if gives_bound(name)]
-
-
-def certify(
-    bandit: Bandit,
-    policy: Any,
-    penalty: Any = None,
-    key: Any = 0,
-    num_replications: int = 20_000,
-    num_samples: int = 20_000,
-    *,
-    progress: bool | None = None,
-) -> Certificate:
-    """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
-
-    With several penalties the tightest serves, picked on a pilot sample; by default those that are
-    cheap and tight for such a bandit (`default_penalties`).
-    """
-    key = as_key(key)
-    penalty = default_penalties(bandit) if penalty is None else penalty
-    named = name_policies(policy)
-    if len(named) != 1:
-        raise ValueError(f"policy must be one policy, got {list(named)}")
-    label = next(iter(named))
-    upper = bound(bandit, penalty, jax.random.fold_in(key, 3), num_samples, progress=progress)
-    if isinstance(upper, Bounds):
-        upper = upper.tightest
-    data = simulate(bandit, named, jax.random.fold_in(key, 4), num_replications, progress=progress)
-    benchmark = find_penalty("ts").exact(bandit)
-    if benchmark is None:
-        value, error = _mean_error(data["value"].values[0])
-    else:  # regret varies far less than value, and the mean of the difference is known
-        regret, error = _mean_error(data["regret"].values[0])
-        value = benchmark - regret
-    reason = None
-    if not upper.value > 0:
-        reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
-    return Certificate(
-        label, upper.penalty, Estimate(value, error), Estimate(upper.value, upper.stderr), reason
-    )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from irsppl._checks import host64
+from irsppl._checks import as_numbers, host64
 
 # Money is counted in units of the largest amount that divides every cost, so that nothing is lost
 # to rounding; where there is none, in units this small.
@@ -69,6 +69,14 @@ def read_budget(costs: Any, budget: Any, num_arms: int) -> Purse | None:
             f"budget must pay for the cheapest arm at least, which costs {prices.min():g}, got "
             f"{total[0]:g}"
         )
+    least = float(total[0]) / _FINEST
+    if prices.min() < least:
+        raise ValueError(
+            f"costs must be at least budget / 2**30 = {least:.3g} each, got {costs!r}: money is "
+            "counted in whole units. Where it never runs out, leave costs and budget out"
+        )
+    # What the whole budget does not buy is too dear, by however much.
+    prices = np.minimum(prices, _FINEST * float(total[0]))
     unit, units, money = _in_units(prices, float(total[0]))
     units = [min(cost, money + 1) for cost in units]  # too dear is too dear, and fits an int32
     # A cell never holds more than the cheapest pull, so that no pull is free on the grid.
@@ -79,10 +87,10 @@ def read_budget(costs: Any, budget: Any, num_arms: int) -> Purse | None:
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:
-    try:
-        numbers = np.atleast_1d(host64(np.asarray(value)))
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be positive numbers, got {value!r}") from None
+    given = as_numbers(name, value)
+    if given.dtype == bool or np.issubdtype(given.dtype, np.complexfloating):
+        raise ValueError(f"{name} must be positive numbers, got {value!r}")
+    numbers = np.atleast_1d(host64(given))
     if numbers.ndim != 1 or not np.all(np.isfinite(numbers) & (numbers > 0)):
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
     return numbers

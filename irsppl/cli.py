@@ -1,18 +1,24 @@
 """The command line: `irsppl bound | simulate | study | studies | experiment`.
 
-Exit codes: 0 all is well, 2 bad input (one line on standard error says what), 130 interrupted.
-With --json, standard output holds one JSON object and nothing else.
+Exit codes: 0 all is well, 1 results could not be written where they should (they are kept
+elsewhere, and a line says where), 2 bad input (one line on standard error says what), 130
+interrupted. Standard output holds the result alone (with --json, one JSON object): what the user's
+own files print goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import pathlib
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import irsppl.live.cli as live
@@ -24,7 +30,7 @@ examples:
   irsppl simulate --arms 'beta(1,1)x2' --horizon 60 --policy irs.index --truth 0.2,0.7 --json
   irsppl bound    --arms 'beta(1,1)x3' --horizon 50 --delay 10 --penalty irs.ff
   irsppl simulate --arms 'beta(1,1)x2' --costs 1,2.5 --budget 40 --policy irs.v-zero
-  irsppl bound    models/coin.py --horizon 50 --penalty irs.fh
+  irsppl bound    models/conversion.py --horizon 50 --penalty irs.fh
   irsppl study    quickstart --out results/
   irsppl studies
   irsppl experiment create shop.db --arms 'beta(1,1)x3' --horizon 1000
@@ -159,7 +165,9 @@ def _read_model(path: str) -> tuple[Any, Any]:
 def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from irsppl.bounds import bound
     from irsppl.studies.report import text_table
+    from irsppl.studies.store import write_atomically
 
+    _check_out(args)
     bandit = _bandit(args)
     late = bandit.delay is not None
     penalties = args.penalty or ["irs.v-zero-separable" if late else "irs.v-zero"]
@@ -174,13 +182,14 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                 "regret_bound": b.regret_bound,
                 "regret_stderr": b.regret_stderr,
                 "exact": b.exact,
+                "approximate": b.approximate,
             }
             for name, b in bounds.items()
         },
         "tightest": bounds.tightest.penalty,
     }
     if args.out:
-        pathlib.Path(args.out).write_text(_json(told) + "\n")
+        _keep(args, lambda path: write_atomically(path, (_json(told) + "\n").encode()))
 
     def cell(value: float, stderr: float) -> str:
         return f"{value:.4f} ({'exact' if stderr == 0 else f'{stderr:.4f}'})"
@@ -198,6 +207,7 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from irsppl.simulate import simulate
     from irsppl.studies.report import text_table, write_netcdf
 
+    _check_out(args)
     bandit = _bandit(args)
     data = simulate(
         bandit,
@@ -226,7 +236,7 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         if args.per_period:
             told["policies"][name]["period_regret"] = one["period_regret"].values.tolist()
     if args.out:
-        write_netcdf(data, pathlib.Path(args.out))
+        _keep(args, lambda path: write_netcdf(data, path))
     rows = [
         [
             name,
@@ -267,17 +277,18 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     told: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
-        "horizon": study.horizon,
+        "horizon": study.periods,
         "replications": data.attrs["replications"],
         "seed": args.seed,
         "left_out": list(study.left_out),
         "table": {name: dict(row) for name, row in table.iterrows()},
+        "no_bound": data.attrs["no_bound"].splitlines(),
         "files": files,
         "pieces_computed": result.computed,
         "pieces_reused": result.reused,
     }
-    title = f"{study.title}, horizon {study.horizon}, {told['replications']} replications"
-    text = report.table_text(table, title)
+    title = f"{study.title}, {study.told_horizon()}, {told['replications']} replications"
+    text = report.table_text(table, title) + report.table_notes(table, data)
     if args.compare:
         beside = comparison(study, data)
         told["compare"] = beside.to_dict("records")
@@ -329,6 +340,77 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
 # ------------------------------------------------------------------ in and out
 
 
+def _check_out(args: argparse.Namespace) -> None:
+    """Refuse a file that cannot be written before any work is done for it."""
+    from irsppl.studies.store import check_writable
+
+    if args.out:
+        try:
+            check_writable(pathlib.Path(args.out))
+        except ValueError as error:
+            raise ValueError(f"--out: {error}") from None
+
+
+def _keep(args: argparse.Namespace, write: Callable[[pathlib.Path], None]) -> None:
+    """Write results; where that fails in the end (a full disk, a lost folder), keep them."""
+    wanted = pathlib.Path(args.out)
+    try:
+        return write(wanted)
+    except OSError as error:
+        args.code, why = 1, error
+    for folder in (pathlib.Path.cwd(), pathlib.Path(tempfile.gettempdir())):
+        # A name that nothing has: results of another run may lie there.
+        kept = folder / f"irsppl-kept-{os.getpid()}-{wanted.name}"
+        with contextlib.suppress(OSError):
+            write(kept)
+            return _note(f"error: could not write {wanted} ({why}); the results are in {kept}")
+    _note(
+        f"error: could not write {wanted} ({why}), nor anywhere else; the result follows in short"
+    )
+
+
+@contextlib.contextmanager
+def _own_output() -> Iterator[None]:
+    """Standard output for results alone: what anybody else prints meanwhile goes to standard error.
+
+    Both Python's own and the file descriptor, for the user's file may print through either.
+    """
+    results = sys.stdout
+    try:
+        real = os.dup(results.fileno())
+    except (OSError, ValueError):  # not a file: captured in a test, or a notebook
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+        return
+    results.flush()
+    try:
+        os.dup2(sys.stderr.fileno(), results.fileno())
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(real, results.fileno())
+        os.close(real)
+
+
+def _end_at_once(*_: Any) -> None:
+    """What Ctrl-C does: end here and now.
+
+    Raised as an exception it could arrive in a destructor, where it is lost, or leave threads
+    behind that the ending interpreter tears out of compiled code, which aborts or hangs. Nothing
+    can be lost: a finished piece of a study is whole on disk.
+    """
+    with contextlib.suppress(Exception):
+        for child in getattr(sys.modules.get("multiprocessing"), "active_children", list)():
+            child.terminate()
+    told = "; run it again to go on" if "study" in sys.argv[1:2] else ""
+    os.write(2, f"\nirsppl: interrupted{told}\n".encode())
+    os._exit(130)
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    _note(f"warning: {_one_line(message)}")
+
+
 def _clean(value: Any) -> Any:
     """JSON has no NaN and no infinity: they become null."""
     if isinstance(value, dict):
@@ -373,16 +455,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         i = arguments.index("--truth")
         arguments[i : i + 2] = [f"--truth={arguments[i + 1]}"]
     args = _parser().parse_args(arguments)  # bad usage ends here, with code 2
+    args.code = 0
+    # Where the shell said to ignore it (a job in the background), that stands.
+    if argv is None and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_at_once)
     try:
-        told, text = _COMMANDS[args.command](args)
+        with _own_output(), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            told, text = _COMMANDS[args.command](args)
         print(_json(told) if args.json else text.rstrip("\n"), flush=True)
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return args.code
     except (ValueError, OSError) as error:
         _note(f"error: {_one_line(error)}")
+        return 2
+    except SystemExit as error:
+        file = args.study if args.command == "study" else args.model
+        _note(f"error: {file} ends the program: sys.exit({error.code!r}); a model file must not")
         return 2
     except KeyboardInterrupt:
         _note("interrupted" + ("; run it again to go on" if args.command == "study" else ""))
         return 130
-    return 0
+    return args.code

@@ -66,7 +66,10 @@ def read_delay(delay: Any, num_arms: int, periods: int) -> Delay | None:
 
 def _one(value: Any, delay: Any, periods: int) -> int:
     try:
-        number = math.nan if isinstance(value, bool | np.bool_) else float(value)
+        no_number = isinstance(value, bool | np.bool_ | str | bytes)
+        number = math.nan if no_number else float(value)
+    except OverflowError:  # a whole number beyond the largest float
+        number = math.inf
     except (TypeError, ValueError):
         number = math.nan
     if number == math.inf:

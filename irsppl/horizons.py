@@ -9,12 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irsppl._checks import as_count, host64
+from irsppl._checks import MOST_PERIODS, as_count, as_numbers, host64
 
 # An unbounded law is cut where the periods beyond are this small a share of the expected number;
 # what any policy could earn there is added to the bounds.
 _TAIL = 1e-8
 _LONGEST = 2**17
+_TOO_LONG = (
+    ": the record of pulls and a single future would not fit into memory. Plan for the next "
+    "10,000,000 periods, or count in batches of pulls; docs/long-horizons.md tells what long "
+    "horizons cost (policies and bounds such as irsppl.Mix(T0=200))"
+)
 
 
 class SurvivorTable:
@@ -38,7 +43,7 @@ def read_horizon(horizon: Any) -> tuple[int, np.ndarray | None, float]:
     array of P(T >= 1), P(T >= 2), ...
     """
     if _is_number(horizon):
-        return as_count("horizon", horizon), None, 0.0
+        return as_count("horizon", horizon, maximum=MOST_PERIODS, why=_TOO_LONG), None, 0.0
     if hasattr(horizon, "log_prob"):
         survivor, tail = _of_law(horizon)
     elif isinstance(horizon, str):
@@ -59,10 +64,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _of_array(horizon: Any) -> np.ndarray:
+    survivor = np.empty(0)
     try:
-        survivor = host64(np.asarray(horizon))
-    except (TypeError, ValueError):
-        survivor = np.empty(0)
+        given = as_numbers("horizon", horizon)
+    except ValueError:
+        given = np.empty(0)
+    if given.dtype != bool and not np.issubdtype(given.dtype, np.complexfloating):
+        survivor = host64(given)
     good = survivor.ndim == 1 and survivor.size and np.all(np.isfinite(survivor))
     if good:
         good = survivor[0] <= 1 and survivor[-1] >= 0 and np.all(np.diff(survivor) <= 0)
@@ -71,11 +79,17 @@ def _of_array(horizon: Any) -> np.ndarray:
             "horizon must be a whole number, a NumPyro distribution over 0, 1, ..., or survivor "
             f"probabilities P(T >= 1), P(T >= 2), ... that fall from at most 1, got {horizon!r}"
         )
+    as_count("the length of horizon", survivor.size, maximum=MOST_PERIODS, why=_TOO_LONG)
     return survivor
 
 
 def _of_law(law: Any) -> tuple[np.ndarray, float]:
     """Survivor probabilities of a NumPyro distribution, cut where almost nothing is left."""
+    if getattr(law, "batch_shape", ()):
+        raise ValueError(
+            "horizon must be one distribution, since all arms end together, got a batch of shape "
+            f"{law.batch_shape}: {law!r}"
+        )
     size = 1024
     while True:
         mass = integer_law("horizon", law, size)
@@ -113,6 +127,9 @@ def integer_law(name: str, law: Any, size: int) -> np.ndarray:
     import numpyro.distributions as dist
 
     told = f"{name} must be a distribution over 0, 1, 2, ..., got {law!r}"
+    if not isinstance(law, dist.Distribution):
+        raise ValueError(f"{told}, which is not a NumPyro distribution")
+    _check_parameters(told, law)
     if law.event_shape:
         raise ValueError(f"{told}, whose draws are not single numbers")
     if isinstance(law, dist.Delta):
@@ -131,10 +148,22 @@ def integer_law(name: str, law: Any, size: int) -> np.ndarray:
         points = _at_each(np.arange(size), law.batch_shape)
         inside = np.asarray(jax.vmap(exact.support)(points))
         logs = np.asarray(jax.vmap(exact.log_prob)(points), np.float64)
+    if np.any(np.all(np.isnan(logs), axis=0)):
+        raise ValueError(f"{told}, whose probabilities are not numbers")
     mass = np.where(inside & np.isfinite(logs), np.exp(logs), 0.0)
     if np.any(mass.sum(axis=0) > 1 + 1e-4):
         raise ValueError(f"{told}, whose probabilities add up to {mass.sum(axis=0).max():.4g}")
     return np.moveaxis(mass, 0, -1)
+
+
+def _check_parameters(told: str, law: Any) -> None:
+    """NumPyro can be told not to check parameters, and then gives NaN for probabilities."""
+    try:
+        law.validate_args()
+    except ValueError as error:
+        raise ValueError(f"{told}: {error}") from error
+    if hasattr(law, "base_dist"):
+        _check_parameters(told, law.base_dist)
 
 
 def _at_each(points: np.ndarray, batch: tuple[int, ...]) -> jax.Array:
@@ -144,8 +173,8 @@ def _at_each(points: np.ndarray, batch: tuple[int, ...]) -> jax.Array:
 
 
 def _as_float64(leaf: Any) -> Any:
-    if isinstance(leaf, float | jax.Array | np.ndarray) and np.issubdtype(
-        np.result_type(leaf), np.floating
-    ):
-        return jnp.asarray(host64(leaf))
+    if isinstance(leaf, float | jax.Array | np.ndarray):
+        host = np.asarray(leaf)
+        if np.issubdtype(host.dtype, np.floating):
+            return jnp.asarray(host64(host))
     return leaf

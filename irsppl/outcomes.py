@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl._checks import as_floats, is_concrete, require_finite
+from irsppl._checks import as_floats, as_numbers, is_concrete, require_finite
 
 
 class Outcome(eqx.Module):
@@ -40,9 +40,11 @@ class Outcome(eqx.Module):
     ):
         self.means = as_floats("means", means)
         self.rewards = as_floats("rewards", rewards, ndim=2).astype(self.means.dtype)
+        if belief is not None and not isinstance(belief, eqx.Module):
+            raise ValueError(f"belief must be an irsppl belief or None, got {belief!r}")
         self.belief = belief
         self.delays = None if delays is None else _as_delays(delays, self.rewards.shape)
-        self.periods = None if periods is None else jnp.asarray(periods, jnp.int32)
+        self.periods = None if periods is None else _as_periods(periods)
         if self.rewards.shape[0] != self.means.shape[0]:
             raise ValueError(
                 f"rewards must have one row per arm: means has {self.means.shape[0]} arms, "
@@ -69,7 +71,8 @@ class Outcome(eqx.Module):
 
 def _as_delays(delays: Any, shape: tuple[int, ...]) -> Array:
     if is_concrete(delays):
-        host = np.asarray(delays, np.float64)
+        host = as_numbers("delays", delays)
+        host = np.real(host).astype(np.float64)
         if host.shape != shape or not np.all((host >= 0) & (host == np.rint(host))):
             raise ValueError(
                 "delays must be one whole number of at least 0 (or infinity) for each of "
@@ -77,6 +80,15 @@ def _as_delays(delays: Any, shape: tuple[int, ...]) -> Array:
             )
         delays = np.minimum(host, 2**30)
     return jnp.asarray(delays).astype(jnp.int32)
+
+
+def _as_periods(periods: Any) -> Array:
+    if is_concrete(periods):
+        host = np.real(as_numbers("periods", periods)).astype(np.float64)
+        if not np.all((host >= 0) & (host == np.rint(host)) & (host < 2**31)):
+            raise ValueError(f"periods must be a whole number of at least 0, got {periods!r}")
+        periods = host.astype(np.int32)
+    return jnp.asarray(periods, jnp.int32)
 
 
 def prefix(outcome: Outcome, length: int) -> Outcome:

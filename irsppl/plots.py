@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,29 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette, told apart by nearly every eye; yellow comes last, faint on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A800")
-_MARKERS = "osD^vP*X<>hp"
-# Names met in every study look the same in every figure.
+# Okabe and Ito's palette, told apart by nearly every eye, then others that differ from it and from
+# each other in lightness too; where those come close, broken lines tell them apart.
+_SOLID = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A800"),
+    *("#882255", "#332288", "#7F7F7F", "#8C564B", "#66C200", "#00BFC4"),
+)
+_BROKEN = (
+    *("#6A3D9A", "#E31A1C", "#004D40", "#FB9A99", "#1F3A5F", "#FDBF6F", "#A6CEE3", "#B2DF8A"),
+    *("#C2A5CF", "#5C4033", "#FF00AA"),
+)
+_COLOURS = _SOLID + _BROKEN
+_MARKERS = "osD^vP*X<>hpd"
+# (colour, marker, line), one after the other; on a second round through the colours lines are dots.
+_LOOKS = [
+    (colour, _MARKERS[i % len(_MARKERS)], "-" if i < len(_SOLID) else "-.")
+    for i, colour in enumerate(_COLOURS)
+] + [(colour, _MARKERS[(i + 5) % len(_MARKERS)], ":") for i, colour in enumerate(_COLOURS)]
+# Names met in every study look the same in every figure. Those often drawn together come first.
 _KNOWN = (
     *("irs.fh", "ts", "irs.index", "irs.v-emax", "irs.v-zero", "irs.ff", "opt", "irs.index*"),
-    *("bayes-ucb", "ids", "ogi", "lagr-rt", "lagr-ot", "random", "greedy"),
+    *("bayes-ucb", "ids", "ogi", "lagr-rt", "greedy", "irs.v-zero-separable"),
+    *("irs.mix", "random", "fh-gittins", "ucb1", "kl-ucb", "epsilon-greedy", "lagr-ot", "zero"),
+    *("ts-ratio", "irs.v-solo", "irs.v-fit"),
 )
 _SAME = {"ideal": "opt", "lagrangian": "lagr-rt"}
 
@@ -26,13 +43,15 @@ def plot_regret(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None)
     """Mean regret of each policy of a simulation, least first, with two standard errors.
 
     bounds: one or several bounds (as `irsppl.bound` returns them): dashed lines that no policy can
-    lie left of.
+    lie left of, with a band of two standard errors where they are sampled.
     """
+    _check_data(data, ("policy", "replication"))
+    named = _bound_items(bounds)
     ax = _axes(ax, height=1.6 + 0.4 * data.sizes["policy"])
     mean, error = _mean_error(data)
     order = np.argsort(mean, kind="stable")
     names = data["policy"].values[order].tolist()
-    styles = _styles([*data["policy"].values.tolist(), *_bound_names(bounds)])
+    styles = _styles([*data["policy"].values.tolist(), *named])
     limit = _limit(mean)
     for row, (i, name) in enumerate(zip(order, names, strict=True)):
         if mean[i] > limit:
@@ -45,13 +64,16 @@ def plot_regret(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None)
         else:
             style = styles[name] | {"linestyle": "none", "capsize": 3}
             ax.errorbar(mean[i], row, xerr=error[i], **style)
-    ax.set_xlim(*_from_zero(mean[mean <= limit] + error[mean <= limit], bounds))
+    ax.set_xlim(*_from_zero((mean + error)[mean <= limit], named))
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)  # the best on top
-    for name, bound in _bound_items(bounds):
-        label = f"{name}: {bound:.3g}"
-        ax.axvline(bound, linestyle="--", color=styles[name]["color"], label=label)
-    ax.set_xlabel(f"regret over {data.attrs['horizon']} periods (reward), mean ± 2 s.e.")
+    for name, (bound, off) in named.items():
+        label, colour = f"{name}: {bound:.3g}" + (f" ± {off:.1g}" if off else ""), styles[name]
+        ax.axvline(bound, linestyle="--", color=colour["color"], label=label)
+        if off:
+            ax.axvspan(bound - off, bound + off, color=colour["color"], alpha=0.12, linewidth=0)
+    over = f" over {data.attrs['horizon']} periods" if "horizon" in data.attrs else ""
+    ax.set_xlabel(f"regret{over} (reward), mean ± 2 s.e. of {_replications(data)}")
     ax.set_ylabel("policy")
     return _finish(ax, "regret bounds")
 
@@ -61,11 +83,13 @@ def plot_periods(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None
 
     bounds: dashed lines that the mean regret of no policy stays under at the end of the horizon.
     """
+    _check_data(data, ("policy", "replication"))
     if "period_regret" not in data:
         raise ValueError("data has no period_regret: simulate with per_period=True")
+    named = _bound_items(bounds)
     ax = _axes(ax)
     names = data["policy"].values.tolist()
-    styles = _styles([*names, *_bound_names(bounds)])
+    styles = _styles([*names, *named])
     periods = data["period"].values + 1
     mean, error = _mean_error(data)
     limit = _limit(mean)
@@ -76,11 +100,13 @@ def plot_periods(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None
         ax.plot(periods, so_far, label=label, **style)
         # Periods are dependent, so only the end has a standard error at hand.
         ax.errorbar(periods[-1], so_far[-1], yerr=error[i], capsize=3, color=style["color"])
-    ax.set_ylim(*_from_zero(mean[mean <= limit] + error[mean <= limit], bounds))
-    for name, bound in _bound_items(bounds):
-        label = f"{name}, bound at the end"
-        ax.axhline(bound, linestyle="--", color=styles[name]["color"], label=label)
-    ax.set_xlabel("period")
+    ax.set_ylim(*_from_zero((mean + error)[mean <= limit], named))
+    for name, (bound, off) in named.items():
+        label, colour = f"{name}, bound at the end", styles[name]["color"]
+        ax.axhline(bound, linestyle="--", color=colour, label=label)
+        if off:
+            ax.axhspan(bound - off, bound + off, color=colour, alpha=0.12, linewidth=0)
+    ax.set_xlabel(f"period ({_replications(data)})")
     ax.set_ylabel("regret so far (reward), mean; ± 2 s.e. at the end")
     return _finish(ax)
 
@@ -88,28 +114,43 @@ def plot_periods(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None
 def plot_horizons(data: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Regret against the horizon, from the data of a study.
 
-    Solid: policies, mean and two standard errors. Dashed, in the same colour where policy and
-    penalty share a name: regret that no policy can get below.
+    Lines with full markers: policies, mean and two standard errors. Dashed with open markers, in
+    the same colour where policy and penalty share a name: regret that no policy can get below, with
+    two standard errors where that is sampled. A policy far above the others runs off the top, and
+    the legend says where it ends.
     """
-    ax = _axes(ax)
+    _check_data(data, ("policy", "horizon", "replication"))
+    if "regret_bound" not in data:
+        raise ValueError("data has no regret_bound: plot_horizons takes the data of a study")
+    ax = _axes(ax, legend_height(data.sizes["policy"] + data.sizes["penalty"]))
     horizons = data["horizon"].values
     policies, penalties = data["policy"].values.tolist(), data["penalty"].values.tolist()
     penalties = [name for name in penalties if name != "ts"]  # zero by definition
     styles = _styles([*policies, *penalties])
     means, errors = _mean_error(data)
+    limit = _limit(means[:, -1]) if policies else np.inf
     for name, mean, error in zip(policies, means, errors, strict=True):
-        ax.plot(horizons, mean, label=name, **styles[name])
+        off = mean[-1] > limit
+        label = f"{name} (off the scale: {mean[-1]:.4g} at the end)" if off else name
+        ax.plot(horizons, mean, label=label, **styles[name])
         band = {"color": styles[name]["color"], "alpha": 0.1, "linewidth": 0}
         ax.fill_between(horizons, mean - error, mean + error, **band)
     bounds = data["regret_bound"].sel(penalty=penalties).values
-    bottom, top = _from_zero(means + errors, {"": bounds.max(initial=0.0)})
-    for name, bound in zip(penalties, bounds, strict=True):
+    spread = np.zeros_like(bounds)
+    if "regret_bound_stderr" in data:
+        spread = 2 * data["regret_bound_stderr"].sel(penalty=penalties).values
+    shown = (means + errors)[means[:, -1] <= limit] if policies else means
+    bottom, top = _from_zero(shown, {"": (bounds.max(initial=0.0), 0.0)})
+    for name, bound, off in zip(penalties, bounds, spread, strict=True):
         told = "bound" if bound.max() > bottom else "bound (below zero)"
         style = styles[name] | {"linestyle": "--", "markerfacecolor": "white"}
         ax.plot(horizons, bound, label=f"{name}, {told}", **style)
+        if np.any(off > 0):
+            band = {"color": style["color"], "alpha": 0.1, "linewidth": 0}
+            ax.fill_between(horizons, bound - off, bound + off, **band)
     ax.set_ylim(bottom, top)
     ax.set_xlabel("horizon (periods)")
-    ax.set_ylabel("regret over the horizon (reward)")
+    ax.set_ylabel(f"regret over the horizon (reward)\nmean ± 2 s.e. of {_replications(data)}")
     ax.set_title(data.attrs.get("title", ""))
     return _finish(ax)
 
@@ -127,15 +168,26 @@ def plot_belief(
 ) -> np.ndarray:
     """What is believed of each arm as data come in, and where that may go: one panel per arm.
 
-    belief: before the data; arms, rewards: the data, in order. Up to "now": quantiles of the arm's
-    mean reward and the predictive mean, after each reward of the arm. From there: `num_paths`
-    trajectories of the predictive mean, along rewards sampled from the belief, as if the arm were
-    pulled `horizon` more times. Penalties and policies are made of such trajectories: the wider
-    they fan out, the more there is to learn. ax: one Axes per arm. Returns the Axes `[K]`.
+    belief: before the data (or a bandit, for its belief and its arms' names); arms, rewards: the
+    data, in order. Up to "now": quantiles of the arm's mean reward and the predictive mean, after
+    each reward of the arm. From there: `num_paths` trajectories of the predictive mean, along
+    rewards sampled from the belief, as if the arm were pulled `horizon` more times. Penalties and
+    policies are made of such trajectories: the wider they fan out, the more there is to learn. ax:
+    one Axes per arm. Returns the Axes `[K]`.
     """
     from irsppl._checks import as_count, as_key
+    from irsppl.bandit import Bandit
+    from irsppl.beliefs import Belief
     from irsppl.beliefs._evolution import evolution
 
+    if isinstance(belief, Bandit):
+        labels = belief.labels if labels is None else labels
+        belief = belief.belief
+    if not isinstance(belief, Belief):
+        raise ValueError(
+            "belief must be an irsppl belief such as BetaBernoulli(...), or a Bandit, got "
+            f"{belief!r}"
+        )
     arms, rewards = np.asarray(arms, int), np.asarray(rewards, float)
     if arms.ndim != 1 or arms.shape != rewards.shape:
         raise ValueError(
@@ -179,7 +231,7 @@ def plot_belief(
 
 
 def _panels(count: int, given: Sequence[Axes] | None) -> np.ndarray:
-    """One Axes per arm, in rows of at most four."""
+    """One Axes per arm, in rows of at most four, as full as can be."""
     if given is not None:
         panels = np.asarray(given, object).ravel()
         if len(panels) != count:
@@ -187,8 +239,8 @@ def _panels(count: int, given: Sequence[Axes] | None) -> np.ndarray:
         return panels
     import matplotlib.pyplot as plt
 
-    columns = min(count, 4)
-    rows = -(-count // columns)
+    rows = -(-count // 4)
+    columns = -(-count // rows)
     figure, grid = plt.subplots(
         rows,
         columns,
@@ -200,6 +252,8 @@ def _panels(count: int, given: Sequence[Axes] | None) -> np.ndarray:
     )
     for spare in grid.ravel()[count:]:
         figure.delaxes(spare)
+    for panel in grid.ravel()[:count]:  # sharing an axis hides its numbers
+        panel.tick_params(labelbottom=True)
     for row in grid[1:]:
         row[0].set_ylabel("mean reward")
     return grid.ravel()[:count]
@@ -232,6 +286,11 @@ def _axes(ax: Axes | None, height: float = 5) -> Axes:
     return plt.subplots(figsize=(8, height), layout="constrained")[1]
 
 
+def legend_height(entries: int) -> float:
+    """The height of a figure (inches) beside which a legend with so many entries finds room."""
+    return max(5.0, 0.5 + 0.25 * entries)
+
+
 def _mean_error(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Mean regret, and two standard errors, over replications (not a number: not played)."""
     regret = data["regret"].transpose("replication", ...).values
@@ -239,15 +298,43 @@ def _mean_error(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
     return np.nanmean(regret, axis=0), 2 * np.nanstd(regret, axis=0, ddof=1) / np.sqrt(played)
 
 
-def _from_zero(regret: np.ndarray, bounds: Any) -> tuple[float, float]:
+def _from_zero(
+    regret: np.ndarray, bounds: Mapping[str, tuple[float, float]]
+) -> tuple[float, float]:
     """The range of a regret axis. A bound far below zero says nothing, and may lie outside it."""
-    highest = max(regret.max(initial=0.0), *(b for _, b in _bound_items(bounds)), 1e-9)
+    highest = max(np.nanmax(regret, initial=0.0), *(b for b, _ in bounds.values()), 1e-9)
     return -0.03 * highest, 1.08 * highest
 
 
 def _limit(regret: np.ndarray) -> float:
     """A policy beyond this is told in words: drawn to scale it would squeeze all others."""
+    if len(regret) < 3:
+        return 8 * float(np.min(regret, initial=np.inf))
     return 4 * float(np.median(regret))
+
+
+def _check_data(data: Any, dims: tuple[str, ...]) -> None:
+    """Refuse what is not the result that the figure shows, and say which figure does."""
+    import xarray as xr
+
+    made = "a study (run_study(...).data)" if "horizon" in dims else "irsppl.simulate"
+    if not isinstance(data, xr.Dataset) or "regret" not in data:
+        told = type(data).__name__ if isinstance(data, xr.Dataset) else repr(data)
+        raise ValueError(f"data must be the xarray.Dataset of {made}, got {told}")
+    if set(data["regret"].dims) != set(dims):
+        instead = "plot_regret" if "horizon" in dims else "plot_horizons, or data.sel(horizon=...)"
+        raise ValueError(
+            f"data must be that of {made}, with regret over {', '.join(dims)}; got one over "
+            f"{', '.join(map(str, data['regret'].dims))}: use {instead}"
+        )
+
+
+def _replications(data: xr.Dataset) -> str:
+    """How many were played: of policies that met fewer at some horizons, both numbers."""
+    regret = data["regret"].transpose("replication", ...).values
+    played = np.sum(~np.isnan(regret), axis=0) if regret.size else np.zeros(1, int)
+    low, high = int(played.min()), int(played.max())
+    return f"{high:,} replications" if low == high else f"{low:,} to {high:,} replications"
 
 
 def _finish(ax: Axes, title: str | None = None) -> Axes:
@@ -259,37 +346,45 @@ def _finish(ax: Axes, title: str | None = None) -> Axes:
     return ax
 
 
-def _place(name: str) -> int:
-    return _KNOWN.index(name) if name in _KNOWN else len(_KNOWN)
-
-
 def _styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour and marker of each name: fixed for known names, the next free ones for others."""
-    styles: dict[str, dict[str, Any]] = {}
-    taken: set[tuple[str, str]] = set()
+    """Colour, marker and line of each name: fixed for known names, by the name's own number else.
+
+    A name that is not known gives way where its look is taken: first to a colour that nobody has.
+    """
     twins = {name: _SAME.get(name, name) for name in names}
-    # Known names choose first, whatever order they come in.
-    for twin in sorted(dict.fromkeys(twins.values()), key=_place):
-        place = _place(twin) + (0 if twin in _KNOWN else len(styles))
-        # Their own colour and marker; else a free colour; else the markers must tell them apart.
-        colours = sorted(_COLOURS, key=lambda c: sum(c == used for used, _ in taken))
-        own = _COLOURS[place % len(_COLOURS)]
-        colour = own if all(own != used for used, _ in taken) else colours[0]
-        markers = _MARKERS[place % len(_MARKERS) :] + _MARKERS
-        marker = next((m for m in markers if (colour, m) not in taken), markers[0])
-        taken.add((colour, marker))
-        styles[twin] = {"color": colour, "marker": marker, "markersize": 6}
-    return {name: styles[twin] for name, twin in twins.items()}
+    looks = {name: _LOOKS[_KNOWN.index(name)] for name in twins.values() if name in _KNOWN}
+    for name in sorted(set(twins.values()) - looks.keys()):
+        begin = zlib.crc32(name.encode()) % len(_COLOURS)
+        order = [*range(begin, len(_LOOKS)), *range(begin)]
+        colours = {colour for colour, _, _ in looks.values()}
+        free = [_LOOKS[i] for i in order if _LOOKS[i] not in looks.values()]
+        fresh = [look for look in free if look[0] not in colours]
+        looks[name] = (fresh or free or _LOOKS)[0]
+    keys = ("color", "marker", "linestyle")
+    return {
+        name: dict(zip(keys, looks[twin], strict=True)) | {"markersize": 6}
+        for name, twin in twins.items()
+    }
 
 
-def _bound_items(bounds: Any) -> list[tuple[str, float]]:
-    """(name, regret bound) from one bound, several, or `{name: number or bound}`."""
+def _bound_items(bounds: Any) -> dict[str, tuple[float, float]]:
+    """{name: (regret bound, two standard errors)} from bounds in any form that makes sense."""
     if bounds is None:
-        return []
+        return {}
+    if hasattr(bounds, "regret_bound"):
+        bounds = [bounds]
     if not isinstance(bounds, Mapping):
-        bounds = {bounds.penalty: bounds}
-    return [(str(n), float(getattr(b, "regret_bound", b))) for n, b in bounds.items()]
-
-
-def _bound_names(bounds: Any) -> list[str]:
-    return [name for name, _ in _bound_items(bounds)]
+        several = isinstance(bounds, Iterable) and not isinstance(bounds, str)
+        if not several or not all(hasattr(b, "regret_bound") for b in bounds):
+            raise ValueError(
+                "bounds must be what irsppl.bound returns, or {name: regret bound}, got "
+                f"{bounds!r}"
+            )
+        bounds = {b.penalty: b for b in bounds}
+    found = {}
+    for name, bound in bounds.items():
+        value = getattr(bound, "regret_bound", bound)
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise ValueError(f"bounds[{name!r}] must be a bound or a number, got {bound!r}")
+        found[str(name)] = float(value), 2 * float(getattr(bound, "regret_stderr", 0.0))
+    return found

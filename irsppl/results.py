@@ -17,6 +17,31 @@ from irsppl.beliefs import Belief
 from irsppl.outcomes import Outcome
 
 
+def finite_result(bandit: Bandit, what: str, **numbers: Any) -> None:
+    """The gate that every result passes: a NaN or an infinity raises, with its likely cause."""
+    for name, value in numbers.items():
+        host = np.asarray(value, np.float64)
+        wrong = ~np.isfinite(host)
+        if not np.any(wrong):
+            continue
+        share = f" in {wrong.sum()} of {host.size} cases" if host.size > 1 else ""
+        raise ValueError(
+            f"bandit: the {name} of {what} came to {host[wrong][0]:g}{share}. {_cause(bandit)}"
+        )
+
+
+def _cause(bandit: Bandit) -> str:
+    belief = bandit.belief
+    means, spread = (
+        np.asarray(x, np.float64) for x in (belief.predictive_mean(), belief.mean_sd())
+    )
+    told = f"Its {type(belief).__name__} belief has means {means} and standard deviations {spread}"
+    if not np.all(np.isfinite(spread)):
+        return f"{told}: where these are infinite, give a prior with lighter tails"
+    advice = "scale rewards to the order of 1, or use 64 bits (jax_enable_x64)"
+    return f"{told}, in {means.dtype}: {advice}"
+
+
 def simulation_dataset(
     bandit: Bandit, labels: list[str], parts: list[dict[str, np.ndarray]], means: Any
 ) -> xr.Dataset:
@@ -25,6 +50,9 @@ def simulation_dataset(
     def join(name: str) -> np.ndarray:
         return np.concatenate([part[name] for part in parts], axis=1)
 
+    for name in ("value", "reward", "regret"):
+        for label, row in zip(labels, join(name), strict=True):
+            finite_result(bandit, f"policy {label}", **{name: row})
     data = xr.Dataset(
         {
             "value": (("policy", "replication"), join("value")),
@@ -53,9 +81,18 @@ def simulation_dataset(
 
 
 def summary(data: xr.Dataset) -> Any:
-    """A table of a simulation: mean and standard error of value and regret, per policy."""
+    """A table of a simulation: mean and standard error of value and regret, per policy.
+
+    A standard error takes two replications: of a single one it is NaN.
+    """
     import pandas as pd
 
+    names = {"value", "regret"}
+    if not (isinstance(data, xr.Dataset) and names <= set(data) and "replication" in data.dims):
+        raise ValueError(
+            "data must be what simulate(...) returned, a data set with value and regret by policy "
+            f"and replication, got {type(data).__name__}"
+        )
     root = np.sqrt(data.sizes["replication"])
     columns = {}
     for name in ("value", "regret"):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import os
-import zlib
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,17 +13,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl._checks import as_count, as_floats, as_key, require_finite
-from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl import engine
+from irsppl._checks import (
+    MOST_FUTURES,
+    as_count,
+    as_floats,
+    as_key,
+    check_flag,
+    check_run,
+    is_listing,
+    require_finite,
+    side_key,
+)
+from irsppl._workers import run_chunks, threads_for
+from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties import after_pending_batch, find_penalty, pending_of, ready
-from irsppl.policies import PathKernel, Policy, find_policy
+from irsppl.penalties import after_pending_batch, find_penalty
+from irsppl.policies import AgentPolicy, DecisionKernel, Policy, find_policy
+from irsppl.policies._generators import seed_of, seeded
+from irsppl.policies.function import ArmCheck
+from irsppl.policies.paths import FutureKernel, has_kernels, path_kernel, player, seeds_of
 
 # Rewards of one chunk of replications take at most about this much memory.
 _CHUNK_BYTES = 64 * 2**20
-_LARGEST_CHUNK = 1024
-# In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
-_SEGMENTS = 4
+# Replications in a chunk: few sizes, so that another number of replications compiles nothing new.
+_CHUNKS = (16, 128, 1024)
 # Decisions of `action_probabilities` made side by side.
 _BATCH = 64
 
@@ -33,19 +45,74 @@ _BATCH = 64
 # ------------------------------------------------------------------ one decision
 
 
+class Decision(NamedTuple):
+    """An arm (-1 to stop), and the probability with which the policy chose it."""
+
+    arm: int
+    probability: float
+
+
+def fresh_key() -> Array:
+    """A key from the operating system's entropy."""
+    high, low = np.random.SeedSequence().generate_state(2)
+    return jax.random.fold_in(jax.random.key(int(high)), low)
+
+
 @eqx.filter_jit
 def _decide(policy: Policy, key: Array, bandit: Bandit) -> Array:
     return policy(key, bandit)
 
 
-def choose(bandit: Bandit, policy: Any, key: Any = 0) -> int:
-    """The arm to pull now; -1 to stop, where a budget allows it."""
-    policy = find_policy(policy)
+def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
+    """The arm to pull now; -1 to stop, where a budget allows it.
+
+    key: an int seed or a JAX key, to repeat a decision; None: fresh entropy in each call. A loop
+    that is to be repeated gives each period a key of its own, `key=int(bandit.period)`.
+    """
+    check_bandit(bandit)
     bandit.check_open()
-    policy.verify(bandit)
+    found = find_policy(policy, bandit)
     bandit = bandit._without_record()
-    decide = _decide if policy.traceable else lambda p, k, b: p(k, b)
-    return int(decide(policy, as_key(key), bandit))
+    return _choose(bandit, found, _key(key), _label(policy, found), fixed=key is not None)
+
+
+def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool) -> int:
+    read = ArmCheck(label, bandit)
+    kernel = _decision_kernel(policy, bandit)
+    if kernel is not None:
+        return read(np.asarray(kernel(seeds_of(key, policy.name, 0, 1))[0]))
+    if policy.traceable:
+        return read(np.asarray(_decide(policy, key, bandit)))
+    with seeded(key) if fixed else contextlib.nullcontext():
+        return read(policy.player(seed_of(key), bandit).decide(key, bandit))
+
+
+def _key(key: Any) -> Array:
+    return fresh_key() if key is None else as_key(key)
+
+
+def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000) -> Decision:
+    """What `choose` decides with this key, with its probability: for logs to be analysed later.
+
+    The probability is 1 for a policy that leaves nothing to chance here. Otherwise it is
+    (1 + n) / (1 + num_samples), where n of `num_samples` other decisions from the same state are
+    the same: the decision itself counts, so that what has happened is never said to be impossible
+    and nothing is below 1 / (1 + num_samples). Averages weighted by its inverse are unbiased but
+    for arms that no draw would show.
+    """
+    check_bandit(bandit)
+    num_samples = as_count("num_samples", num_samples, maximum=MOST_FUTURES)
+    bandit.check_open()
+    found = find_policy(policy, bandit)
+    label = _label(policy, found)
+    settled = found.settled(bandit)
+    bandit = bandit._without_record()
+    drawn = _key(key)
+    arm = _choose(bandit, found, drawn, label, fixed=key is not None)
+    if settled:
+        return Decision(arm, 1.0)
+    counts = _count(bandit, found, side_key(drawn, "propensity"), num_samples, label)
+    return Decision(arm, (1 + int(counts[arm])) / (1 + num_samples))
 
 
 @eqx.filter_jit
@@ -54,38 +121,93 @@ def _decide_many(policy: Policy, keys: Array, bandit: Bandit) -> Array:
     return arms.ravel()
 
 
+@jax.jit
+def _batch_of_keys(key: Array, first: Array) -> Array:
+    numbers = first + jnp.arange(_BATCH, dtype=jnp.uint32)
+    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)[None]
+
+
 def action_probabilities(
-    bandit: Bandit, policy: Any, key: Any = 0, num_samples: int = 1000
+    bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
 ) -> Float[np.ndarray, " K"]:
     """Probability that the policy pulls each arm now: its propensities.
 
-    Exact for a deterministic policy, otherwise the share of `num_samples` sampled decisions. Where
-    a budget allows to stop, what is missing to 1 is the probability of that.
+    Exact where the policy leaves nothing to chance. Otherwise estimated from `num_samples` sampled
+    decisions, n_a of them arm a, as (n_a + 1) / (num_samples + M) by Laplace's rule, where M is the
+    number of possible decisions: arms that can be paid, and to stop where there is a budget (what
+    is missing to 1 is the probability of that). So no arm that can be pulled gets 0; the least is
+    1 / (num_samples + M). For the probability of a decision that was made, see `decide`. key: as
+    in `choose`.
     """
-    policy = find_policy(policy)
-    num_samples = as_count("num_samples", num_samples)
-    if policy.deterministic:
-        arm = choose(bandit, policy, key)
-        return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
+    check_bandit(bandit)
+    num_samples = as_count("num_samples", num_samples, maximum=MOST_FUTURES)
     bandit.check_open()
-    policy.verify(bandit)
+    found = find_policy(policy, bandit)
+    label = _label(policy, found)
+    if found.settled(bandit):
+        arm = _choose(bandit._without_record(), found, _key(key), label, fixed=key is not None)
+        return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
     bandit = bandit._without_record()
-    key = as_key(key)
-    kernel = policy.decisions(bandit) if _has_kernels(bandit) else None
-    if kernel is not None and not bandit.pending:
-        from irsppl.inner.cpu.rng import streams
-
-        words = _key_words(key)
-        arms = kernel(streams(words, label_hash(policy.name), 0, num_samples))
-        return np.bincount(arms, minlength=bandit.num_arms) / num_samples
-    keys = jax.random.split(key, (-(-num_samples // _BATCH), _BATCH))  # the last ones surplus
-    arms = np.asarray(_decide_many(policy, keys, bandit))[:num_samples]
-    return np.bincount(arms[arms >= 0], minlength=bandit.num_arms) / num_samples
+    counts = _count(bandit, found, _key(key), num_samples, label)[:-1]
+    possible, others = np.ones(bandit.num_arms, bool), 0
+    if bandit.purse is not None:
+        possible, others = np.asarray(bandit.purse.affordable()), 1
+    return np.where(possible, counts + 1, 0) / (num_samples + possible.sum() + others)
 
 
-def _has_kernels(bandit: Bandit) -> bool:
-    """Whether the compiled CPU kernels apply: they know nothing of constraints."""
-    return jax.default_backend() == "cpu" and not bandit.constraints
+def _count(
+    bandit: Bandit, policy: Policy, key: Array, num_samples: int, label: str
+) -> Int[np.ndarray, " K+1"]:
+    """How many of so many decisions are each arm, and to stop."""
+    read = ArmCheck(label, bandit)
+    kernel = _decision_kernel(policy, bandit)
+    if kernel is not None:
+        arms = np.asarray(kernel(seeds_of(key, policy.name, 0, num_samples)), int)
+    elif policy.traceable:
+        # Always the same number side by side: another num_samples compiles nothing.
+        parts = [
+            np.asarray(_decide_many(policy, _batch_of_keys(key, np.uint32(first)), bandit))
+            for first in range(0, num_samples, _BATCH)
+        ]
+        arms = np.concatenate(parts)[:num_samples]  # the last ones are surplus
+        for arm in np.unique(arms):
+            read(arm)
+    else:
+        keys = [jax.random.fold_in(key, number) for number in range(num_samples)]
+        with seeded(key):
+            arms = np.array(
+                [read(policy.player(seed_of(k), bandit).decide(k, bandit)) for k in keys]
+            )
+    return np.bincount(np.where(arms < 0, bandit.num_arms, arms), minlength=bandit.num_arms + 1)
+
+
+def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
+    """The policy's own compiled decisions, or the engine's, or None."""
+    if has_kernels(bandit) and not bandit.pending:
+        own = policy.decisions(bandit)
+        if own is not None:
+            return own
+    found = engine.kernel(policy, bandit)
+    return None if found is None else found.decisions
+
+
+def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKernel | None:
+    """The policy's own compiled paths, or the engine's, or None."""
+    own = path_kernel(policy, bandit)
+    if own is not None:
+        return lambda futures, seeds: own(np.asarray(futures.rewards)[: len(seeds)], seeds)
+    found = engine.kernel(policy, bandit)
+    if found is None:
+        return None
+
+    def play(futures: Outcome, seeds: np.ndarray) -> np.ndarray:
+        rewards, delays, periods = (
+            None if field is None else np.asarray(field)[: len(seeds)]
+            for field in (futures.rewards, futures.delays, futures.periods)
+        )
+        return found.paths(rewards, seeds, delays, periods, threads)
+
+    return play
 
 
 # ------------------------------------------------------------------ futures
@@ -96,239 +218,43 @@ def _outcome_key(key: Array) -> Array:
 
 
 @eqx.filter_jit
-def _draw(bandit: Bandit, key: Array, numbers: Int[Array, " S"], means: Array | None) -> Outcome:
+def _draw(bandit: Bandit, key: Array, numbers: Array, means: Array | None) -> Outcome:
     def one(number: Array) -> Outcome:
         own = jax.random.fold_in(key, number)
         if means is None:
             return bandit.sample_truth(own)
-        rewards = bandit.belief.sample_rewards_at(own, means, bandit.horizon)
+        rewards = bandit.belief.sample_rewards_at(own, means, bandit.size)
         return bandit._complete(own, Outcome(means, rewards), running=False)
 
     return jax.vmap(one)(numbers)
+
+
+def outcome_keys(key: Array, start: int, count: int) -> Array:
+    """The keys of futures number start, ..., start + count - 1."""
+    numbers = jnp.arange(start, start + count, dtype=jnp.uint32)
+    return jax.vmap(lambda number: jax.random.fold_in(_outcome_key(key), number))(numbers)
 
 
 def draw_outcomes(
     bandit: Bandit, key: Array, start: int, count: int, means: Array | None = None
 ) -> Outcome:
     """Futures number start, ..., start + count - 1, stacked; number s depends on (key, s) only."""
-    numbers = jnp.arange(start, start + count, dtype=jnp.uint32)
+    numbers = jnp.asarray(np.arange(start, start + count, dtype=np.uint32))
     return _draw(bandit, _outcome_key(key), numbers, means)
 
 
 def chunks(bandit: Bandit, total: int) -> list[tuple[int, int, int]]:
-    """(start, stop, size) of each chunk: `size` futures are drawn, the last ones may be surplus."""
-    itemsize = bandit.belief.predictive_mean().dtype.itemsize
-    each = bandit.belief.footprint(bandit.horizon) * itemsize
-    size = max(1, min(_LARGEST_CHUNK, _CHUNK_BYTES // each))
-    size = min(size, max(1, -(-total // 2)))  # two chunks at least, for two cores
-    return [(start, min(start + size, total), size) for start in range(0, total, size)]
+    """(start, stop, size) of each chunk: `size` futures are drawn, the last ones may be surplus.
 
-
-def threads_for(bandit: Bandit, compiled: bool, workers: int | None) -> int | None:
-    """How many threads may work: several only where CPU kernels do it, not XLA."""
-    return workers if compiled and bandit.belief.kernel_state() is not None else 1
-
-
-def run_chunks(
-    work: Callable[[int, int, int], Any],
-    plan: list[tuple[int, int, int]],
-    progress: bool,
-    title: str,
-    workers: int | None = None,
-) -> list[Any]:
-    """`work` on every chunk, in threads (compiled kernels release the GIL), in order of chunks.
-
-    workers must be 1 where the work is XLA programs with loops: on a CPU they run on one pool of
-    threads, and two of them at once can wait for each other for ever (see `threads_for`).
+    The size depends on the memory that a future takes, and on the total only in coarse steps:
+    arrays of the same shapes serve nearly every total, and programs are compiled for shapes.
     """
-    from tqdm.auto import tqdm
-
-    workers = workers or os.cpu_count() or 1
-    done: list[Any] = [None] * len(plan)
-    # A caller's `with jax.enable_x64()` holds for its own thread only.
-    wide = jax.config.read("jax_enable_x64")
-
-    def in_thread(*chunk: int) -> Any:
-        with jax.enable_x64(wide):
-            return work(*chunk)
-
-    with (
-        tqdm(total=plan[-1][1], desc=title, unit="rep", disable=not progress) as bar,
-        ThreadPoolExecutor(min(workers, len(plan))) as pool,
-    ):
-        futures = {pool.submit(in_thread, *chunk): i for i, chunk in enumerate(plan)}
-        try:
-            for future in as_completed(futures):
-                i = futures[future]
-                done[i] = future.result()
-                bar.update(plan[i][1] - plan[i][0])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return done
-
-
-# ------------------------------------------------------------------ whole paths in JAX
-
-
-def segments(horizon: int, grows: bool) -> list[tuple[int, int]]:
-    """(array size, periods) of each segment of a path."""
-    if not grows or horizon < 4 * _SEGMENTS:
-        return [(horizon, horizon)]
-    cuts = [round(horizon * (1 - i / _SEGMENTS)) for i in range(_SEGMENTS + 1)]
-    return [(size, size - following) for size, following in itertools.pairwise(cuts)]
-
-
-@eqx.filter_jit
-def _play(
-    policy: Policy, bandit: Bandit, rewards: Float[Array, "S K T"], keys: Array
-) -> Int[Array, "S T"]:
-    """The arms that the policy pulls along given true rewards."""
-
-    def one(rewards: Array, key: Array) -> Array:
-        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
-        played: list[Array] = []
-        for size, length in segments(bandit.horizon, policy.grows):
-            state = state._shrunk(size)
-            dynamic, static = eqx.partition(state, eqx.is_array)
-
-            def step(dynamic: Any, t: Array, static: Any = static) -> tuple[Any, Array]:
-                state = eqx.combine(dynamic, static)
-                arm = policy(jax.random.fold_in(key, t), state)
-                reward = rewards[arm, state.counts[arm] - bandit.counts[arm]]
-                return eqx.filter(advance(state, arm, reward), eqx.is_array), arm
-
-            first = sum(part.shape[0] for part in played)
-            dynamic, arms = jax.lax.scan(step, dynamic, jnp.arange(first, first + length))
-            state = eqx.combine(dynamic, static)
-            played.append(arms)
-        return jnp.concatenate(played).astype(jnp.int16)
-
-    return jax.vmap(one)(rewards, keys)
-
-
-@eqx.filter_jit
-def _play_constrained(
-    policy: Policy, bandit: Bandit, outcomes: Outcome, keys: Array
-) -> Int[Array, "S T"]:
-    """The same where rewards come late, pulls cost money or play may end: -1 where none is made."""
-    waiting = pending_of(bandit)
-
-    def one(outcome: Outcome, key: Array) -> Array:
-        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
-        due, owed = _pending_rewards(bandit, outcome)
-        dynamic, static = eqx.partition(state, eqx.is_array)
-
-        def step(carry: Any, t: Array) -> tuple[Any, Array]:
-            dynamic, due, owed, playing = carry
-            state = eqx.combine(dynamic, static)
-            if bandit.delay is not None:
-                state = _deliver_due(state, due, owed)
-            arm = policy(jax.random.fold_in(key, t), state).astype(jnp.int32)
-            playing = playing & (state.remaining > 0) & (arm >= 0)
-            if state.purse is not None:
-                playing = playing & state.purse.affordable()[arm]
-            column = waiting[arm] + state.counts[arm] - bandit.counts[arm]
-            reward = outcome.rewards[arm, column]
-            if bandit.delay is None:
-                after = advance(state, arm, reward)
-            else:
-                assert outcome.delays is not None
-                late = state.period + outcome.delays[arm, column] + 1
-                due, owed = due.at[state.period].set(late), owed.at[state.period].set(reward)
-                after = advance_unseen(state, arm)
-            moved, stayed = (eqx.filter(x, eqx.is_array) for x in (after, state))
-            dynamic = jax.tree.map(lambda a, b: jnp.where(playing, a, b), moved, stayed)
-            return (dynamic, due, owed, playing), jnp.where(playing, arm, -1)
-
-        start = (dynamic, due, owed, jnp.asarray(True))
-        _, arms = jax.lax.scan(step, start, jnp.arange(bandit.horizon))
-        if outcome.periods is not None:
-            arms = jnp.where(jnp.arange(bandit.horizon) < outcome.periods, arms, -1)
-        return arms.astype(jnp.int16)
-
-    return jax.vmap(one)(outcomes, keys)
-
-
-def _pending_rewards(bandit: Bandit, outcome: Outcome) -> tuple[Array, Array]:
-    """By number of the pull: the period from which its reward is known, and the reward."""
-    if bandit.delay is None or bandit.pulled is None or bandit.seen is None:
-        return jnp.zeros(0, jnp.int32), jnp.zeros(0, outcome.rewards.dtype)
-    size = bandit.pulled.shape[0]
-    arms = jnp.maximum(bandit.pulled, 0)
-    pending = (bandit.pulled >= 0) & ~bandit.seen
-    same = (bandit.pulled[None, :] == bandit.pulled[:, None]) & pending[None, :]
-    earlier = jnp.arange(size)[None, :] < jnp.arange(size)[:, None]
-    column = jnp.sum(same & earlier, axis=1)
-    column = jnp.minimum(column, outcome.rewards.shape[1] - 1)
-    when = bandit.period + ready(bandit, outcome.delays, outcome.rewards.shape[1])[arms, column]
-    return when, outcome.rewards[arms, column]
-
-
-def _deliver_due(state: Bandit, due: Array, owed: Array) -> Bandit:
-    """Every reward that is due by now reaches the belief, in the order of the pulls."""
-    dynamic, static = eqx.partition(state, eqx.is_array)
-
-    def waiting(state: Bandit) -> Array:
-        assert state.pulled is not None and state.seen is not None
-        return (state.pulled >= 0) & ~state.seen & (due <= state.period)
-
-    def more(dynamic: Any) -> Array:
-        return jnp.any(waiting(eqx.combine(dynamic, static)))
-
-    def one(dynamic: Any) -> Any:
-        state = eqx.combine(dynamic, static)
-        pull = jnp.argmax(waiting(state))
-        return eqx.filter(deliver(state, pull, owed[pull]), eqx.is_array)
-
-    return eqx.combine(jax.lax.while_loop(more, one, dynamic), static)
-
-
-def _key_words(key: Array) -> tuple[int, int]:
-    first, *_, last = np.asarray(jax.random.key_data(key)).ravel().tolist()
-    return first, last
-
-
-def label_hash(label: str) -> int:
-    """A policy's own number, from its label alone (stable between runs and machines)."""
-    return zlib.crc32(label.encode())
-
-
-def _path_kernel(policy: Policy, bandit: Bandit) -> PathKernel | None:
-    return policy.paths(bandit) if _has_kernels(bandit) or not policy.traceable else None
-
-
-def _player(
-    policy: Policy, bandit: Bandit, key: Array, label: str
-) -> Callable[[Outcome, int], Int[np.ndarray, "S T"]]:
-    """A function (futures, number of the first replication) -> arms played."""
-    kernel = _path_kernel(policy, bandit)
-    number = label_hash(label)
-    if kernel is not None:
-        from irsppl.inner.cpu.rng import streams
-
-        words = _key_words(key)
-
-        def play(futures: Outcome, start: int) -> np.ndarray:
-            rewards = np.asarray(futures.rewards)
-            arms = kernel(rewards, streams(words, number, start, len(rewards)))
-            if futures.periods is None:
-                return arms
-            played = np.arange(arms.shape[1])[None, :] < np.asarray(futures.periods)[:, None]
-            return np.where(played, arms, -1)
-
-        return play
-    stream = jax.random.fold_in(jax.random.fold_in(key, 1), number)
-
-    def play_traced(futures: Outcome, start: int) -> np.ndarray:
-        numbers = jnp.arange(start, start + len(futures.rewards), dtype=jnp.uint32)
-        keys = jax.vmap(lambda s: jax.random.fold_in(stream, s))(numbers)
-        if bandit.constraints:
-            futures = futures.bare()
-            return np.asarray(_play_constrained(policy, bandit, futures, keys))
-        return np.asarray(_play(policy, bandit, jnp.asarray(futures.rewards), keys))
-
-    return play_traced
+    itemsize = bandit.belief.predictive_mean().dtype.itemsize
+    most = max(1, _CHUNK_BYTES // (bandit.belief.footprint(bandit.size) * itemsize))
+    # Two chunks at least, for two cores, unless they are very small.
+    fits = [size for size in _CHUNKS if size <= min(most, -(-total // 2))]
+    size = fits[-1] if fits else min(most, _CHUNKS[0])
+    return [(start, min(start + size, total), size) for start in range(0, total, size)]
 
 
 # ------------------------------------------------------------------ simulate
@@ -339,16 +265,9 @@ def name_policies(policies: Any) -> dict[str, Policy]:
     if isinstance(policies, Mapping):
         items = [(str(label), policy) for label, policy in policies.items()]
     else:
-        single = isinstance(policies, (str, Policy)) or not isinstance(policies, Iterable)
         items = []
-        for policy in [policies] if single else policies:
-            found = find_policy(policy)
-            if isinstance(policy, str):
-                label = policy
-            else:
-                inner = getattr(found, "function", None)
-                label = getattr(inner, "__name__", None) or _describe(found)
-            items.append((label, policy))
+        for policy in policies if is_listing(policies) else [policies]:
+            items.append((_label(policy, find_policy(policy)), policy))
     if not items:
         raise ValueError("policies must name at least one policy")
     labels = [label for label, _ in items]
@@ -356,6 +275,18 @@ def name_policies(policies: Any) -> dict[str, Policy]:
     if twice:
         raise ValueError(f"policies has the label {twice[0]!r} twice: give {{label: policy}}")
     return {label: find_policy(policy) for label, policy in items}
+
+
+def _label(given: Any, found: Policy) -> str:
+    """What a policy is called, from how it was given and what was found."""
+    if isinstance(given, str):
+        return given
+    if isinstance(found, AgentPolicy):
+        return found.label
+    inner = getattr(found, "function", None)
+    if inner is None or isinstance(inner, Policy):
+        return _describe(inner or found)
+    return getattr(inner, "__name__", None) or type(inner).__name__
 
 
 def _describe(policy: Policy) -> str:
@@ -390,21 +321,24 @@ def simulate(
     this fixed truth instead of one drawn from the belief. per_period: also the mean regret of each
     period. start: number of the first replication, so that a long run can be cut into blocks.
     outcomes: play on these futures (fields with a leading axis over replications) instead of
-    drawing any. progress: a progress bar (default: on a terminal). workers: threads (default:
-    cores).
+    drawing any. progress: a bar on a terminal, lines now and then elsewhere (both on standard
+    error; False: nothing). workers: threads (default: cores).
 
     Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
     replication, arm). Memory for futures is bounded: they are drawn and dropped chunk by chunk.
     """
     from irsppl.results import simulation_dataset
 
+    check_bandit(bandit)
+    check_run(progress, workers)
+    check_flag("per_period", per_period)
     bandit.check_open()
     named = name_policies(policies)
     key = as_key(key)
     if outcomes is not None:
         num_replications = _check_outcomes(bandit, outcomes, means)
-    num_replications = as_count("num_replications", num_replications)
-    first = as_count("start", start, minimum=0)
+    num_replications = as_count("num_replications", num_replications, maximum=MOST_FUTURES)
+    first = as_count("start", start, minimum=0, maximum=2**32 - num_replications)
     if bandit.pending and bandit.delay is None:
         raise ValueError(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "
@@ -421,44 +355,53 @@ def simulate(
             raise ValueError(f"means must have {bandit.num_arms} entries, got {means.shape[0]}")
         require_finite("means", means)
         bandit.belief.sample_rewards_at(jax.random.key(0), means, 1)  # refuses before any work
-    for policy in named.values():
-        policy.verify(bandit)
+    named = {label: find_policy(policy, bandit) for label, policy in named.items()}
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    players = [_player(policy, bandit, key, label) for label, policy in named.items()]
     compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())
-    workers = threads_for(bandit, compiled and not bandit.constraints, workers)
+    threads = threads_for(bandit, compiled and not bandit.constraints, workers)
+    # Where futures and inner values are XLA programs, only the paths within a chunk share cores.
+    cores = 1 if threads > 1 else workers or os.cpu_count() or 1
+    players = [
+        player(policy, bandit, key, label, num_replications, _path_kernel(policy, bandit, cores))
+        for label, policy in named.items()
+    ]
     benchmark, periods = find_penalty("ts"), int(bandit.remaining)
 
-    def work(start: int, stop: int, size: int) -> dict[str, np.ndarray]:
+    def draw(start: int, stop: int, size: int) -> Outcome:
         if outcomes is None:
-            futures = draw_outcomes(bandit, key, first + start, size, means)
-        else:
-            futures = jax.tree.map(lambda field: field[start:stop], outcomes)
+            return draw_outcomes(bandit, key, first + start, size, means)
+        rows_of = np.minimum(np.arange(start, start + size), stop - 1)
+        return jax.tree.map(lambda field: np.asarray(field)[rows_of], outcomes)
+
+    def work(futures: Outcome, start: int, stop: int) -> dict[str, np.ndarray]:
         best = benchmark.values(bandit, futures)[: stop - start]
         truth = np.asarray(futures.means, np.float64)[: stop - start]
         rewards = np.asarray(after_pending_batch(bandit, futures.rewards))
         rows = [
             _account(
-                player(futures, first + start)[: stop - start, :periods],
+                play(futures, first + start, stop - start)[:, :periods],
                 truth,
                 rewards,
                 best,
                 per_period,
             )
-            for player in players
+            for play in players
         ]
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     title = ", ".join(named)
-    parts = run_chunks(work, chunks(bandit, num_replications), _show(progress), title[:40], workers)
+    plan = chunks(bandit, num_replications)
+    parts = run_chunks(draw, work, plan, progress, title[:40], threads)
     return simulation_dataset(bandit, list(named), parts, means)
 
 
 def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
     """How many futures were given; raises if they do not fit the bandit."""
+    if not isinstance(outcomes, Outcome):
+        raise ValueError(f"outcomes must be an irsppl.Outcome of many futures, got {outcomes!r}")
     shape = np.shape(outcomes.rewards)
-    wanted = (bandit.num_arms, bandit.horizon if bandit.delay else int(bandit.remaining))
+    wanted = (bandit.num_arms, bandit.size if bandit.delay else int(bandit.remaining))
     if len(shape) != 3 or shape[1:] != wanted or np.shape(outcomes.means) != shape[:2]:
         raise ValueError(
             f"outcomes must hold means [S, {wanted[0]}] and rewards [S, {wanted[0]}, {wanted[1]}], "
@@ -472,21 +415,11 @@ def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
     return shape[0]
 
 
-def _show(progress: bool | None) -> bool:
-    if progress is None:
-        import sys
-
-        return sys.stderr.isatty()
-    return progress
-
-
 def _account(
     actions: np.ndarray, means: np.ndarray, rewards: np.ndarray, best: np.ndarray, per_period: bool
 ) -> dict[str, np.ndarray]:
     """What a chunk of paths earned: value, reward, regret [S], pulls [S, K], period sums [2, T]."""
     num_arms = means.shape[1]
-    if actions.size and (actions.min() < -1 or actions.max() >= num_arms):
-        raise ValueError(f"a policy pulled an arm outside 0..{num_arms - 1}")
     pulls = np.stack([(actions == arm).sum(axis=1) for arm in range(num_arms)], axis=1)
     value = (pulls * means).sum(axis=1)
     earned = np.concatenate(

@@ -11,6 +11,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
 # From left to right; a module imports only from its own room or from rooms before it.
 ROOMS = [
     "_checks",
+    "_progress",
     "outcomes",
     "inner",
     "models",
@@ -21,9 +22,12 @@ ROOMS = [
     "bandit",
     "penalties",
     "policies",
+    "engine",
     "results",
+    "_workers",
     "simulate",
     "bounds",
+    "certificates",
     "plots",
     "studies",
     "live",

@@ -196,12 +196,25 @@ def test_as_a_module_json_is_all_of_standard_output():
     assert json.loads(done.stdout)["bounds"]["ts"]["exact"] is True
 
 
+# A shell lets jobs in the background ignore Ctrl-C, and so do all that they start, this test's
+# process among them. (Not by preexec_fn: to fork a process that runs JAX may deadlock.)
+LISTENING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
 def test_an_interrupted_study_says_so_and_ends_with_130(tmp_path):
     path = tmp_path / "tiny.py"
     path.write_text(STUDY)
-    command = [sys.executable, "-m", "irsppl", "study", str(path), "--out", str(tmp_path)]
+    command = [sys.executable, "-c", LISTENING, "-m", "irsppl", "study", str(path)]
+    command += ["--out", str(tmp_path)]
     process = subprocess.Popen(
-        [*command, "--replications", "1000000"], stderr=subprocess.PIPE, text=True, cwd=ROOT
+        [*command, "--replications", "1000000"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
     chunks = tmp_path / "tiny" / "chunks"
     while process.poll() is None and not list(chunks.glob("policy-*.chunk")):
@@ -210,3 +223,178 @@ def test_an_interrupted_study_says_so_and_ends_with_130(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "run it again to go on" in err and "Traceback" not in err
+
+
+# ------------------------------------------------------------------ files that misbehave, lost work
+
+NOISY = """
+import os, sys
+import numpyro, numpyro.distributions as dist
+print("loading")
+os.write(1, b"from below\\n")
+num_arms = 2
+def arm(reward=None):
+    print("called")
+    p = numpyro.sample("p", dist.Beta(1, 1))
+    numpyro.sample("reward", dist.Bernoulli(p), obs=reward)
+"""
+
+
+def test_what_a_model_file_prints_does_not_spoil_the_result(tmp_path):
+    path = tmp_path / "noisy.py"
+    path.write_text(NOISY)
+    command = [sys.executable, "-m", "irsppl", "bound", path, "--horizon", "6", "--json"]
+    done = subprocess.run(
+        [*map(str, command), "--penalty", "ts"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0 and json.loads(done.stdout)["num_arms"] == 2
+    for word in ("loading", "from below", "called"):
+        assert word in done.stderr
+
+
+def test_printing_in_process_goes_to_standard_error(capsys, tmp_path):
+    path = tmp_path / "noisy.py"
+    path.write_text(NOISY.replace("os.write", "print"))
+    told = as_json(capsys, "bound", path, "--horizon", 6, "--penalty", "ts")
+    assert told["num_arms"] == 2
+
+
+@pytest.mark.parametrize("command", [["bound"], ["simulate"], ["study"]])
+@pytest.mark.parametrize("code", ["7", "0", "", "'no'"])
+def test_a_file_that_ends_the_program_is_an_error(capsys, tmp_path, command, code):
+    path = tmp_path / "ends.py"
+    path.write_text(f"import sys\nsys.exit({code})\n")
+    options = ["--out", tmp_path] if command == ["study"] else ["--horizon", 6]
+    result, out, err = run(capsys, *command, path, *options)
+    assert result == 2 and out == "" and err.count("\n") == 1
+    assert "ends.py" in err and ("sys.exit" in err or "SystemExit" in err)
+
+
+@pytest.mark.parametrize("command", ["bound", "simulate"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    capsys, tmp_path, command, monkeypatch
+):
+    for name in ("bound", "simulate"):
+        module = sys.modules["irsppl.simulate" if name == "simulate" else "irsppl.bounds"]
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("worked before looking"))
+    (tmp_path / "file").write_text("")
+    for out in ("/nowhere/x.nc", tmp_path, tmp_path / "file" / "x.nc"):
+        code, _, err = run(capsys, command, *GAUSSIAN, "--out", out)
+        assert code == 2 and "--out" in err and err.count("\n") == 1
+    code, _, err = run(capsys, "study", "quickstart", "--out", tmp_path / "file")
+    assert code == 2 and err.count("\n") == 1
+
+
+def test_results_that_cannot_be_written_in_the_end_are_kept(capsys, tmp_path, monkeypatch):
+    """A disk that is full, or a folder that is gone, when all the work is done."""
+    from irsppl.studies import report
+
+    write = report.write_netcdf
+
+    def fails(data, path):
+        if path.name == "x.nc":
+            raise OSError(28, "No space left on device")
+        write(data, path)
+
+    monkeypatch.setattr(report, "write_netcdf", fails)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    options = ["--policy", "greedy", "--replications", 10, "--out", tmp_path / "sub" / "x.nc"]
+    code, out, err = run(capsys, "simulate", *GAUSSIAN, *options)
+    assert code == 1 and "greedy" in out and "No space left" in err
+    (kept,) = tmp_path.glob("irsppl-kept-*")
+    assert str(kept) in err
+    with xr.open_dataset(kept, engine="h5netcdf") as saved:
+        assert saved.sizes["replication"] == 10
+
+
+def test_a_study_that_cannot_write_its_table_keeps_its_pieces(capsys, tmp_path, monkeypatch):
+    from irsppl.studies import report
+
+    path = tmp_path / "tiny.py"
+    path.write_text(STUDY.replace('"irs.ff"', '"ts"').replace('("ts", "ts")', '("ts",)'))
+    monkeypatch.setattr(
+        report, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    code, _, err = run(capsys, "study", path, "--out", tmp_path)
+    assert code == 2 and "Nothing is lost" in err and "No space left" in err
+    monkeypatch.undo()
+    told = as_json(capsys, "study", path, "--out", tmp_path)
+    assert told["pieces_computed"] == 0 and told["pieces_reused"] > 0
+
+
+# ------------------------------------------------------------------ progress
+
+
+def test_lines_now_and_then_off_a_terminal(capsys, monkeypatch):
+    from irsppl import _progress
+
+    clock = [0.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: clock[0])
+    for show, expected in ((None, 4), (False, 0)):
+        with _progress.Progress(1000, "ts, opt", "rep", show, initial=200) as told:
+            for _ in range(80):  # 8 s of work in each hundredth: a line for every tenth
+                clock[0] += 4.0
+                told.update(10)
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) >= expected and (expected or not lines)
+        if lines:
+            assert lines[0].startswith("irsppl: ts, opt: 2") and "left" in lines[0]
+            assert "of 1,000 reps" in lines[0] and len(lines) <= 12
+    with _progress.Progress(100, "quick", "rep") as told:
+        for _ in range(100):
+            clock[0] += 0.05
+            told.update(1)
+    assert capsys.readouterr().err == ""  # over before anybody wonders
+
+
+def test_a_long_command_says_how_far_it_is(capsys, monkeypatch):
+    from irsppl import _progress
+
+    monkeypatch.setattr(_progress, "_SECONDS", 0.0)
+    code, out, err = run(
+        capsys, "simulate", *GAUSSIAN, "--policy", "greedy", "--replications", 5000, "--json"
+    )
+    assert code == 0 and json.loads(out) and "irsppl: greedy: " in err and "left" in err
+    irsppl.simulate(gaussian(), "greedy", num_replications=5000, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_only_the_calling_thread_runs_xla(monkeypatch):
+    """Threads get drawn futures: two XLA programs with loops at once can wait for ever."""
+    import threading
+
+    module = sys.modules["irsppl.simulate"]
+    drawn, played = set(), set()
+    draw, account = module.draw_outcomes, module._account
+    monkeypatch.setattr(
+        module, "draw_outcomes", lambda *a: (drawn.add(threading.get_ident()), draw(*a))[1]
+    )
+    monkeypatch.setattr(
+        module, "_account", lambda *a: (played.add(threading.get_ident()), account(*a))[1]
+    )
+    irsppl.simulate(gaussian(), ["greedy"], num_replications=50, workers=2)
+    assert drawn == {threading.get_ident()} and threading.get_ident() not in played
+
+
+def test_an_interruption_waits_for_no_thread(monkeypatch):
+    """Whatever the other threads do meanwhile, the caller has its exception at once."""
+    import threading
+
+    from irsppl._workers import run_chunks
+
+    release = threading.Event()
+
+    def work(futures, start, stop):
+        if start == 0:
+            release.wait(60)
+            return None
+        raise KeyboardInterrupt
+
+    begin = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_chunks(lambda *c: None, work, [(0, 1, 1), (1, 2, 1)], False, "", 2)
+        assert time.monotonic() - begin < 30
+    finally:
+        release.set()

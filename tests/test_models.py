@@ -359,11 +359,11 @@ def test_values_of_categories():
     assert set(np.unique(rewards)) == {-1.0, 2.5, 5.0}
 
 
-def test_heavy_prior_is_warned_of():
+def test_a_prior_without_a_mean_reward_is_refused():
     def arm(reward=None):
         observe(dist.LogNormal(0.0, sample("s", dist.HalfNormal(3.0))), reward)
 
-    with pytest.warns(UserWarning, match="expectation may be infinite"):
+    with pytest.raises(ValueError, match="expectation is infinite"):
         read_arm(arm)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import irsppl
 from irsppl.policies import POLICIES, Policy, find_policy
-from irsppl.simulate import _account, _play, chunks, draw_outcomes, segments
+from irsppl.policies.paths import play_traced, segments
+from irsppl.simulate import _account, chunks, draw_outcomes
 
 from .conftest import within
 from .oracles import numpy_paths
@@ -173,7 +174,8 @@ def test_traced_paths_see_the_rewards_in_order_of_pulls():
     rewards = np.stack([np.arange(20.0), np.zeros(20)])[None]
     rewards[0, 0, 7] = -1e6  # from here on arm 1
     keys = jax.random.split(jax.random.key(0), 1)
-    actions = np.asarray(_play(find_policy(look), bandit, jax.numpy.asarray(rewards), keys))[0]
+    actions = play_traced(find_policy(look), bandit, jax.numpy.asarray(rewards), keys)
+    actions = np.asarray(actions)[0]
     assert actions.tolist() == [0] * 8 + [1] * 12
 
 

@@ -22,7 +22,8 @@ import irsppl
 from irsppl.models import load_model_file
 from irsppl.penalties import find_penalty
 from irsppl.policies import find_policy
-from irsppl.simulate import _play, draw_outcomes
+from irsppl.policies.paths import play_traced
+from irsppl.simulate import draw_outcomes
 
 ZOO = sorted((pathlib.Path(__file__).parent.parent / "models").glob("*.py"))
 HORIZON, FUTURES, PARTICLES = 12, 1000, 32
@@ -61,7 +62,9 @@ def played(bandit, penalties):
             penalty = find_penalty(name)
             values[name] = jax.vmap(lambda f, p=penalty: p.inner(bandit, f).value)(futures)
         keys = jax.random.split(jax.random.fold_in(key, 1), FUTURES)
-        arms = {name: _play(find_policy(name), bandit, futures.rewards, keys) for name in POLICIES}
+        arms = {
+            name: play_traced(find_policy(name), bandit, futures.rewards, keys) for name in POLICIES
+        }
         return futures.means, values, arms
 
     return jax.tree.map(np.asarray, quick(everything)(jax.random.key(5)))

@@ -14,9 +14,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import as_count, as_key, is_concrete
+from irsppl._checks import (
+    MOST_PERIODS,
+    as_count,
+    as_key,
+    as_numbers,
+    is_concrete,
+    require_range,
+)
 from irsppl.inner.laws import expected_max
 from irsppl.outcomes import Outcome
 
@@ -144,8 +151,8 @@ class Belief(eqx.Module):
         """Numbers that one future takes while it is worked on; it sizes chunks of futures."""
         return self.num_arms * horizon
 
-    def in_play(self) -> Belief:
-        """The same belief, marked as one that data have reached (its structure may change once)."""
+    def tell(self) -> Belief:
+        """Warn of a belief that knows itself to be inaccurate; what is returned has warned."""
         return self
 
     def for_simulation(self) -> Belief:
@@ -216,9 +223,36 @@ class Belief(eqx.Module):
     def check_reward(self, arm: Any, reward: Any) -> None:
         """Raise `ValueError` if a concrete reward is outside the support."""
 
+    def with_room(self, count: int) -> Belief:
+        """The same belief with room for `count` more rewards, where it keeps a record of them."""
+        return self
+
+    def wants_care(self) -> Bool[Array, ""]:
+        """Whether `tended` should be called; traceable, asked after every update."""
+        return jnp.asarray(False)
+
+    def tended(self) -> Belief:
+        """The same belief after upkeep that only the host can do, shapes unchanged."""
+        return self
+
+    def _why_not_finite(self) -> str:
+        """What it means when a possible reward leaves no finite belief."""
+        return (
+            f"the belief it leads to has numbers that {self._dtype} cannot hold; rescale the "
+            "rewards, or work in double precision (jax_enable_x64)"
+        )
+
+    def __check_init__(self) -> None:
+        """No number enters a belief that is not finite, nor one whose square is not."""
+        if is_concrete(self):
+            require_range(self)
+
     # ---- public, shared by all
     def update(self, arm: Any, reward: Any) -> Belief:
         """The belief after seeing `reward` from `arm`; arrays of both update in one call."""
+        if is_concrete(arm, reward):
+            as_numbers("arm", arm)
+            as_numbers("reward", reward)
         arms, rewards = np.shape(arm), np.shape(reward)
         if arms != rewards or len(arms) > 1:
             raise ValueError(
@@ -226,19 +260,58 @@ class Belief(eqx.Module):
                 f"got shapes {arms} and {rewards}"
             )
         self.check_arm(arm)
-        self.check_reward(arm, reward)
-        if not arms:
-            return _update_one(self, jnp.asarray(arm), jnp.asarray(reward))
-        return _update_many(self, jnp.asarray(arm), jnp.asarray(reward))
+        numbers = self.as_rewards(arm, reward)
+        ready = self.with_room(int(np.prod(rewards, dtype=int)))
+        update = _update_many if arms else _update_one
+        updated, state = update(ready, jnp.asarray(arm), numbers)
+        return ready.settled(updated, state, arm, reward)
+
+    @property
+    def _dtype(self) -> np.dtype:
+        leaves = (leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf))
+        return np.dtype(next(leaves).dtype)
+
+    def as_rewards(self, arm: Any, reward: Any) -> Array:
+        """Rewards in the belief's precision, or a `ValueError`: they must be possible and fit."""
+        if not is_concrete(arm, reward):
+            return jnp.asarray(reward)
+        host = as_numbers("reward", reward)
+        if np.issubdtype(host.dtype, np.complexfloating):
+            raise ValueError(f"reward must be real, got {reward!r}")
+        self.check_reward(arm, host if host.ndim else host.item())
+        host = host.astype(np.float64)
+        most = float(np.sqrt(np.finfo(self._dtype).max))
+        if not np.all(np.abs(host) <= most):
+            raise ValueError(
+                f"reward must be finite and at most {most:.2g} in size, so that {self._dtype} can "
+                f"hold its square, got {_shown(host)}"
+            )
+        return jnp.asarray(host, self._dtype)
+
+    def settled(self, updated: Belief, state: Array, arm: Any, reward: Any) -> Belief:
+        """`updated`, tended if it wants that; a `ValueError` if it is not a belief.
+
+        The one place where the belief after a reward is judged, whoever made the update.
+        state: what `examined` says of it.
+        """
+        if not is_concrete(state, updated) or int(state) == _FINE:
+            return updated
+        updated = updated.tended()
+        if not bool(_is_finite(self, updated)):
+            raise ValueError(
+                f"reward {_shown(np.asarray(reward))} of arm {_shown(np.asarray(arm))} is refused "
+                f"and the belief left as it was: {self._why_not_finite()}"
+            )
+        return updated
 
     def sample_outcome(self, key: Any, horizon: int) -> Outcome:
         """A future drawn from the belief: `.means [K]`, `.rewards [K, horizon]`."""
-        return self._sample(as_key(key), as_count("horizon", horizon))
+        return self._sample(as_key(key), as_count("horizon", horizon, maximum=MOST_PERIODS))
 
     def check_arm(self, arm: Any) -> None:
         if not is_concrete(arm):
             return
-        host = np.asarray(arm)
+        host = as_numbers("arm", arm)
         integral = np.issubdtype(host.dtype, np.integer)
         if not integral or np.any(host < 0) or np.any(host >= self.num_arms):
             raise ValueError(
@@ -249,7 +322,7 @@ class Belief(eqx.Module):
         """Draws of the arms' mean rewards, and predictive rewards, as ArviZ data."""
         from irsppl.results import belief_to_arviz
 
-        return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws))
+        return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws, maximum=10**7))
 
 
 class Path(eqx.Module):
@@ -265,14 +338,57 @@ class Path(eqx.Module):
         return self.belief.path_expected_max(self.rewards, lam)
 
 
+_FINE = 0
+
+
+def examined(before: Belief, after: Belief) -> Int[Array, ""]:
+    """0 where a belief after an update needs nothing, 1 where it is to be settled; traceable."""
+    return (~_finite(before, after) | after.wants_care()).astype(jnp.int32)
+
+
+def _finite(before: Belief, after: Belief) -> Bool[Array, ""]:
+    """Whether every number that was finite still is, and numbers of the belief have finite squares.
+
+    Log-weights may become minus infinity, for points that the data rule out, but not all of them.
+    """
+    old = dict(jax.tree_util.tree_leaves_with_path(before))
+    ok = jnp.asarray(True)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(after):
+        if not eqx.is_inexact_array(leaf):
+            continue
+        if getattr(path[-1], "name", "") == "log_weights":
+            ok &= jnp.all(jnp.isfinite(jnp.max(leaf, axis=-1)) & ~jnp.any(jnp.isnan(leaf), axis=-1))
+        else:
+            most = _most(path, leaf.dtype)
+            ok &= jnp.all((jnp.abs(leaf) <= most) | ~(jnp.abs(old[path]) <= most))
+    return ok
+
+
+def _most(path: tuple[Any, ...], dtype: Any) -> float:
+    """The largest number allowed in a field; latents are the model's own business."""
+    latent = any(getattr(key, "name", "") == "params" for key in path)
+    return float(jnp.finfo(dtype).max) ** (1 if latent else 0.5)
+
+
+_is_finite = eqx.filter_jit(_finite)
+
+
+def _shown(values: np.ndarray) -> str:
+    """A number, or what a long list of them spans."""
+    if values.size <= 8:
+        return str(values.tolist())
+    return f"{values.size} numbers from {values.min():g} to {values.max():g}"
+
+
 # Jitted at module level: a loop of updates compiles once per belief type and shape.
 @eqx.filter_jit
-def _update_one(belief: Belief, arm: Array, reward: Array) -> Belief:
-    return belief._update(arm, reward)
+def _update_one(belief: Belief, arm: Array, reward: Array) -> tuple[Belief, Array]:
+    updated = belief._update(arm, reward)
+    return updated, examined(belief, updated)
 
 
 @eqx.filter_jit
-def _update_many(belief: Belief, arms: Array, rewards: Array) -> Belief:
+def _update_many(belief: Belief, arms: Array, rewards: Array) -> tuple[Belief, Array]:
     dynamic, static = eqx.partition(belief, eqx.is_array)
 
     def step(dynamic: Any, pull: tuple[Array, Array]) -> tuple[Any, None]:
@@ -280,4 +396,5 @@ def _update_many(belief: Belief, arms: Array, rewards: Array) -> Belief:
         return eqx.filter(updated, eqx.is_array), None
 
     dynamic, _ = jax.lax.scan(step, dynamic, (arms, rewards))
-    return eqx.combine(dynamic, static)
+    updated = eqx.combine(dynamic, static)
+    return updated, examined(belief, updated)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import host64
+from irsppl._checks import check_levels, host64, is_concrete, require_range
 from irsppl.beliefs._base import Belief
 from irsppl.inner.nodes import expected_max_lattice, graded, legendre
 from irsppl.outcomes import Outcome
@@ -69,6 +69,22 @@ class Conjugate(Belief):
     def _expected_max(self, lam: Array) -> Array:
         """Elementwise E[max(mu, lam)]."""
 
+    def __check_init__(self) -> None:
+        """Parameters that are numbers, but whose mean, spread or weight is not, are refused."""
+        if not is_concrete(self):
+            return
+        require_range(self)
+        derived = {"prior weight": self.nu, "mean": self.predictive_mean(), "sd": self.mean_sd()}
+        for what, value in derived.items():
+            host = np.asarray(value)
+            if not np.all(np.isfinite(host)) or (what != "mean" and not np.all(host > 0)):
+                given = {name: np.asarray(leaf).tolist() for name, leaf in vars(self).items()}
+                raise ValueError(
+                    f"{', '.join(given)} must lie closer together in size: their {what} is "
+                    f"{host.tolist()} in {host.dtype}, got {given}; rescale them, or work in "
+                    "double precision (jax_enable_x64)"
+                )
+
     # ---- shared
     @property
     def num_arms(self) -> int:
@@ -78,9 +94,11 @@ class Conjugate(Belief):
         return self.xi / self.nu
 
     def cdf(self, x: Any) -> Array:
+        check_levels("x", x, self.num_arms)
         return self._cdf(jnp.broadcast_to(jnp.asarray(x, self.nu.dtype), self.nu.shape))
 
     def expected_max(self, lam: Any) -> Array:
+        check_levels("lam", lam, self.num_arms)
         return self._expected_max(jnp.broadcast_to(jnp.asarray(lam, self.nu.dtype), self.nu.shape))
 
     def _sample(self, key: Array, horizon: int) -> Outcome:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import host64, is_concrete
+from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._points import (
     PointPath,
@@ -18,9 +18,9 @@ from irsppl.beliefs._points import (
     check_support,
     log_likelihoods,
     normalise,
-    refuse_impossible,
     sample_rewards,
     value_likelihoods,
+    why_impossible,
 )
 from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
@@ -76,10 +76,8 @@ class JointPoints(Belief):
         row = log_likelihoods(self.model, self.params, reward[None], arm)[0]
         return eqx.tree_at(lambda b: b.log_weights, self, normalise(self.log_weights + row))
 
-    def update(self, arm: Any, reward: Any) -> Belief:
-        updated = super().update(arm, reward)
-        refuse_impossible(updated, arm, reward)
-        return updated
+    def _why_not_finite(self) -> str:
+        return why_impossible(self.kind, self.num_points)
 
     def _sample(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
@@ -174,9 +172,11 @@ class JointPoints(Belief):
         return self.means_after(self._sample(key, horizon).rewards, n)
 
     def expected_max(self, lam: Any) -> Array:
+        check_levels("lam", lam, self.num_arms)
         return self.weights @ jnp.maximum(self.mu, self._per_arm(lam))
 
     def cdf(self, x: Any) -> Array:
+        check_levels("x", x, self.num_arms)
         return self.weights @ (self.mu <= self._per_arm(x)).astype(self.mu.dtype)
 
     def _per_arm(self, x: Any) -> Float[Array, "1 K"]:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from irsppl._checks import host64, is_concrete
+from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._base import Belief, Path
 from irsppl.inner.laws import Discrete, Smooth
 from irsppl.models import ArmModel, Params
@@ -180,10 +180,8 @@ class Points(Belief):
         updated = normalise(self.log_weights[arm] + row)
         return eqx.tree_at(lambda b: b.log_weights, self, self.log_weights.at[arm].set(updated))
 
-    def update(self, arm: Any, reward: Any) -> Belief:
-        updated = super().update(arm, reward)
-        refuse_impossible(updated, arm, reward)
-        return updated
+    def _why_not_finite(self) -> str:
+        return why_impossible(self.kind, self.num_points)
 
     def _sample(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
@@ -256,9 +254,11 @@ class Points(Belief):
         return self.means_after(self._sample(key, horizon).rewards, n)
 
     def expected_max(self, lam: Any) -> Array:
+        check_levels("lam", lam, self.num_arms)
         return jnp.sum(self.weights * jnp.maximum(self.mu, self._per_arm(lam)), axis=1)
 
     def cdf(self, x: Any) -> Array:
+        check_levels("x", x, self.num_arms)
         return jnp.sum(self.weights * (self.mu <= self._per_arm(x)), axis=1)
 
     def _per_arm(self, x: Any) -> Float[Array, "K 1"]:
@@ -426,14 +426,17 @@ def check_support(model: ArmModel, reward: Any) -> None:
         raise ValueError(f"reward must be {model.support} for {model.name}, got {reward!r}")
 
 
-def refuse_impossible(belief: Belief, arm: Any, reward: Any) -> None:
-    """Data with zero likelihood at every point leaves no posterior."""
-    leaves = jax.tree.leaves(belief)
-    if is_concrete(leaves) and not np.all(np.isfinite(np.asarray(belief.predictive_mean()))):
-        raise ValueError(
-            f"reward {np.asarray(reward).tolist()} of arm {np.asarray(arm).tolist()} has zero "
-            "likelihood everywhere under the model: the data contradict it"
-        )
+def why_impossible(kind: str, num_points: int) -> str:
+    """Data with zero likelihood at every point leave no posterior; what that means."""
+    if kind == "enumeration":
+        return "it has zero likelihood whatever the latents are: the model rules it out"
+    more = (
+        "its cloud has" if kind == "particle" else "quadrature has"
+    ) + f" {num_points} points; give more with num_particles="
+    return (
+        f"it has zero likelihood at every one of the points that stand for the latents. Either the "
+        f"model rules it out, or it is possible only for latents between these points ({more})"
+    )
 
 
 def _merged(points: np.ndarray, weights: np.ndarray) -> Discrete:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import betainc, betaln, xlog1py, xlogy
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_floats, host64, is_concrete, require_positive, same_arms
+from irsppl._checks import as_floats, host64, is_concrete, require_pseudo_counts, same_arms
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
@@ -27,8 +27,8 @@ class BetaBernoulli(Conjugate):
         self.alpha, self.beta = same_arms(
             alpha=as_floats("alpha", alpha), beta=as_floats("beta", beta)
         )
-        require_positive("alpha", self.alpha)
-        require_positive("beta", self.beta)
+        require_pseudo_counts("alpha", self.alpha)
+        require_pseudo_counts("beta", self.beta)
 
     @property
     def xi(self) -> Array:

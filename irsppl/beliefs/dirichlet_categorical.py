@@ -54,7 +54,8 @@ class DirichletCategorical(Conjugate):
 
     def check_reward(self, arm: Any, reward: Any) -> None:
         if is_concrete(reward, self.values):
-            host = np.asarray(reward, np.asarray(self.values).dtype)
+            with np.errstate(over="ignore"):
+                host = np.asarray(reward, np.asarray(self.values).dtype)
             if not np.all(np.isin(host, np.asarray(self.values))):
                 raise ValueError(
                     f"reward must be one of values = {np.asarray(self.values).tolist()}, "

@@ -13,9 +13,11 @@ from irsppl.beliefs._base import Belief
 from irsppl.beliefs._joint import joint_enumeration
 from irsppl.beliefs.enumeration import enumeration
 from irsppl.beliefs.particles import DEFAULT_PARTICLES, JointParticles, Particles
-from irsppl.beliefs.quadrature import DEFAULT_NODES, can_serve, quadrature
+from irsppl.beliefs.quadrature import DEFAULT_NODES, LEAST_NODES, can_serve, quadrature
 from irsppl.models import ArmModel, read_arm
 
+# A cloud of fewer points is no picture of a prior.
+LEAST_PARTICLES = 8
 REPRESENTATIONS = ("auto", "conjugate", "enumeration", "quadrature", "particles")
 
 
@@ -39,12 +41,12 @@ def from_numpyro(
     num_particles: points per arm, for quadrature too. values: what categorical rewards are worth.
     mean: the mean reward given the latents, where NumPyro does not know it.
     """
-    one_of("representation", representation, REPRESENTATIONS)
+    _check_arguments(representation, num_particles, reward_site, key)
     if callable(arm):
         count = as_count("num_arms", 1 if num_arms is None else num_arms)
         functions: list[Any] = [arm] * count
     else:
-        functions = list(arm)
+        functions = list(arm) if isinstance(arm, Sequence) else []
         if not functions or not all(callable(f) for f in functions):
             raise ValueError(f"arm must be a NumPyro function, or several, got {arm!r}")
         if num_arms is not None and as_count("num_arms", num_arms) != len(functions):
@@ -67,7 +69,9 @@ def from_numpyro_joint(
     key: Any = 0,
 ) -> Belief:
     """A belief over correlated arms: `def model(arm, reward=None)`, latents shared by the arms."""
-    one_of("representation", representation, REPRESENTATIONS)
+    _check_arguments(representation, num_particles, reward_site, key)
+    if not callable(model):
+        raise ValueError(f"model must be a NumPyro function model(arm, reward), got {model!r}")
     count = as_count("num_arms", num_arms)
     read = read_arm(
         model, num_arms=count, joint=True, reward_site=reward_site, mean=mean, values=values
@@ -99,7 +103,7 @@ def from_numpyro_joint(
         representation == "auto" and read.enumerate_latents() is not None
     ):
         return joint_enumeration(read, "all latents are discrete and few")
-    size = _points(num_particles, DEFAULT_PARTICLES)
+    size = _points(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
     return JointParticles(read, size, as_key(key), _why_particles([read], representation))
 
 
@@ -135,9 +139,9 @@ def _represent(
                     "representation='particles'"
                 )
     if representation == "quadrature" or (not forced and all(map(can_serve, models))):
-        nodes = _points(num_particles, DEFAULT_NODES)
+        nodes = _points(num_particles, DEFAULT_NODES, LEAST_NODES, "quadrature")
         return quadrature(models, groups, nodes, _told(forced, "one continuous latent per arm"))
-    size = _points(num_particles, DEFAULT_PARTICLES)
+    size = _points(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
     return Particles(models, groups, size, as_key(key), _why_particles(models, representation))
 
 
@@ -168,8 +172,16 @@ def _conjugate(models: list[ArmModel], groups: list[list[int]]) -> Belief | None
     return family(**fields)
 
 
-def _points(given: int | None, default: int) -> int:
-    return default if given is None else as_count("num_particles", given)
+def _points(given: int | None, default: int, least: int, what: str) -> int:
+    if given is None:
+        return default
+    count = as_count("num_particles", given)
+    if count < least:
+        raise ValueError(
+            f"num_particles must be at least {least} for {what}: fewer points say nothing of the "
+            f"prior, got {given} (the default is {default})"
+        )
+    return count
 
 
 def _told(forced: bool, reason: str) -> str:
@@ -181,3 +193,13 @@ def _why_particles(models: list[ArmModel], representation: str) -> str:
         return "asked for"
     kinds = {f"{m.dim} continuous{' and discrete' * m.has_discrete} latents" for m in models}
     return " / ".join(sorted(kinds))
+
+
+def _check_arguments(representation: Any, num_particles: Any, reward_site: Any, key: Any) -> None:
+    """Before the model is read, and whether or not the representation needs them."""
+    one_of("representation", representation, REPRESENTATIONS)
+    if num_particles is not None:
+        as_count("num_particles", num_particles)
+    if not isinstance(reward_site, str):
+        raise ValueError(f"reward_site must be the name of a sample site, got {reward_site!r}")
+    as_key(key)

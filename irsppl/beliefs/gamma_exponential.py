@@ -10,7 +10,15 @@ import numpy as np
 from jax.scipy.special import gammainc, gammaincc
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_floats, host64, is_concrete, require, require_positive, same_arms
+from irsppl._checks import (
+    as_floats,
+    host64,
+    is_concrete,
+    require,
+    require_positive,
+    require_pseudo_counts,
+    same_arms,
+)
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
@@ -36,6 +44,7 @@ class GammaExponential(Conjugate):
             else True,
             "greater than 1 (the mean reward is infinite otherwise)",
         )
+        require_pseudo_counts("shape", self.shape)
         require_positive("rate", self.rate)
 
     @property

@@ -10,7 +10,14 @@ import numpy as np
 from jax.scipy.special import gammainc
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_floats, host64, is_concrete, require_positive, same_arms
+from irsppl._checks import (
+    as_floats,
+    host64,
+    is_concrete,
+    require_positive,
+    require_pseudo_counts,
+    same_arms,
+)
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
@@ -25,7 +32,7 @@ class GammaPoisson(Conjugate):
         self.shape, self.rate = same_arms(
             shape=as_floats("shape", shape), rate=as_floats("rate", rate)
         )
-        require_positive("shape", self.shape)
+        require_pseudo_counts("shape", self.shape)
         require_positive("rate", self.rate)
 
     @property

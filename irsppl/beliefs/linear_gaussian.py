@@ -89,6 +89,20 @@ class LinearGaussian(Belief):
         self.root = jnp.asarray(root, dtype)
         self.reason = reason
 
+    def __check_init__(self) -> None:
+        if not is_concrete(self):
+            return
+        spread = np.linalg.norm(host64(self.features) @ host64(self.root), axis=1)
+        with np.errstate(over="ignore"):
+            told = (spread / host64(self.noise_sd)) ** 2
+        if not np.all(told <= np.finfo(self.mean.dtype).max ** 0.5):
+            raise ValueError(
+                "noise_sd must not be that small beside the arms' prior standard deviations: a "
+                f"reward would weigh up to {told.max():.2g} times the prior, more than "
+                f"{self.mean.dtype} can carry, got {np.asarray(self.noise_sd).tolist()} and "
+                f"{spread.tolist()}"
+            )
+
     @property
     def num_arms(self) -> int:
         return self.features.shape[0]
@@ -161,7 +175,8 @@ class LinearGaussian(Belief):
     def marginals(self) -> NormalNormal:
         """Every arm alone, as if rewards of the others were never seen."""
         sd = jnp.linalg.norm(self.features @ self.root, axis=1)
-        sd = jnp.maximum(sd, _LEAST_SD * self.noise_sd)
+        least = float(jnp.finfo(sd.dtype).tiny) ** 0.5  # whose square NormalNormal can hold
+        sd = jnp.maximum(sd, jnp.maximum(_LEAST_SD * self.noise_sd, 2 * least))
         return NormalNormal(self.predictive_mean(), sd, self.noise_sd)
 
     def path(self, rewards: Array) -> Path:

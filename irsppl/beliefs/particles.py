@@ -4,32 +4,38 @@ A bound is valid for the user's prior at every number of particles because each 
 brings a fresh randomised set with its own parameter among it: posterior means within that set are
 true conditional expectations. In play, a cloud whose weights have degenerated is resampled and
 moved by MCMC on the posterior given all data so far; a reward that would collapse the weights is
-brought in by steps.
+brought in by steps. A cloud is made of sub-clouds that never meet: what they disagree by is its
+error.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from irsppl._checks import is_concrete
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._joint import JointPoints, joint_means
-from irsppl.beliefs._points import Points
-from irsppl.beliefs._rejuvenation import bring_in, can_move, kronecker
+from irsppl.beliefs._moves import first_step, kronecker
+from irsppl.beliefs._points import Points, means_at
+from irsppl.beliefs._rejuvenation import Moved, Upkeep, bring_in
+from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error, warn_poor
 from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
 
 DEFAULT_PARTICLES = 1024
 _BUFFER = 512
 _LEAST_ESS = 0.5  # of the number of particles; below it the cloud is moved
+
+Cloud = TypeVar("Cloud", bound="Particles | JointParticles")
 
 
 def draw_set(model: ArmModel, key: Array, count: int) -> Params:
@@ -58,11 +64,15 @@ class Particles(Points):
 
     rewards: Float[Array, "K B"]  # what has been seen, padded with a possible reward
     seen: Int[Array, " K"]
+    part: Int[Array, "K N"]  # which sub-cloud a point belongs to
     key: Array
     rejuvenations: Int[Array, " K"]  # moves so far
     tempered: Int[Array, " K"]  # rewards so far that took several moves
-    acceptance: Float[Array, " K"]  # of the last rejuvenation, NaN before the first
-    at_prior: bool = eqx.field(static=True)
+    acceptance: Float[Array, " K"]  # of the last moves, NaN before the first
+    inflation: Float[Array, " K"]  # of the variance of a mean, by copies that moves did not part
+    step: Float[Array, " K"]  # of Hamiltonian moves
+    poor: Bool[Array, " K"]  # whether the last move left a large error
+    warned: Bool[Array, ""]
     moving: bool = eqx.field(static=True)
 
     def __init__(
@@ -74,48 +84,58 @@ class Particles(Points):
         reason: str,
     ):
         set_key, self.key = jax.random.split(key)
-        params = [
-            _group_sets(m, g, jax.random.fold_in(set_key, i), num_particles)
-            for i, (m, g) in enumerate(zip(models, groups, strict=True))
-        ]
-        even = [jnp.zeros((len(group), num_particles)) for group in groups]
+        params, even = _sets(models, groups, set_key, num_particles)
         super().__init__(models, groups, params, even, "particle", reason)
-        inside = np.zeros(self.num_arms)
+        # Parts are dealt in the order of the sets, points kept in that of their means.
+        means = self._join([means_at(m, p) for m, p in zip(models, params, strict=True)])
+        self.part = jnp.asarray(parts_of(num_particles), jnp.int32)[jnp.argsort(means, axis=1)]
+        inside, step = np.zeros(self.num_arms), np.zeros(self.num_arms)
         for model, group in zip(models, groups, strict=True):
             inside[list(group)] = model.support.inside
+            step[list(group)] = first_step(model)
         self.rewards = jnp.tile(jnp.asarray(inside, self.mu.dtype)[:, None], (1, _BUFFER))
         self.seen = jnp.zeros(self.num_arms, jnp.int32)
         self.rejuvenations = jnp.zeros(self.num_arms, jnp.int32)
         self.tempered = jnp.zeros(self.num_arms, jnp.int32)
         self.acceptance = jnp.full(self.num_arms, jnp.nan, self.mu.dtype)
-        self.at_prior, self.moving = True, True
+        self.inflation = jnp.ones(self.num_arms, self.mu.dtype)
+        self.step = jnp.asarray(step, self.mu.dtype)
+        self.poor = jnp.zeros(self.num_arms, bool)
+        self.warned = jnp.asarray(False)
+        self.moving = True
 
     @property
     def is_approximate(self) -> bool:
-        return not self.at_prior
+        return not bool(_at_prior(self))
+
+    @property
+    def brings_sets(self) -> bool:
+        """Whether each future for bounds comes with a set that its truth was drawn from."""
+        return True
 
     def _sample_truth(self, key: Array, horizon: int) -> Outcome:
-        if not self.at_prior:
-            return self._sample(key, horizon)
         set_key, chosen_key, reward_key = jax.random.split(key, 3)
-        params = [
-            _group_sets(m, g, jax.random.fold_in(set_key, i), self.num_points)
-            for i, (m, g) in enumerate(zip(self.models, self.groups, strict=True))
-        ]
-        even = [jnp.zeros((len(group), self.num_points)) for group in self.groups]
-        fresh = Points(self.models, self.groups, params, even, self.kind, self.reason)
-        chosen = jax.random.randint(chosen_key, (self.num_arms,), 0, self.num_points)
-        outcome = fresh._outcome_at(chosen, reward_key, horizon)
-        return eqx.tree_at(lambda o: o.belief, outcome, fresh, is_leaf=lambda x: x is None)
+
+        def fresh() -> tuple[Any, Array, Array]:
+            sets = _sets(self.models, self.groups, set_key, self.num_points)
+            drawn = Points(self.models, self.groups, *sets, self.kind, self.reason)
+            return drawn.params, drawn.mu, drawn.log_weights
+
+        def current() -> tuple[Any, Array, Array]:
+            return self.params, self.mu, self.log_weights
+
+        # How far play has come is data, so that one program serves before and after the first pull.
+        params, mu, log_weights = jax.lax.cond(_at_prior(self), fresh, current)
+        within = _bare(Points, self, params=params, mu=mu, log_weights=log_weights)
+        chosen = jax.random.categorical(chosen_key, log_weights, axis=1)
+        outcome = within._outcome_at(chosen, reward_key, horizon)
+        return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
     def law(self, n: int | None) -> None:
         return None  # exact for the cloud, not for the prior that it stands for
 
-    def in_play(self) -> Self:
-        return _flagged(self, at_prior=False, moving=self.moving)
-
     def for_simulation(self) -> Self:
-        return _flagged(self, at_prior=False, moving=False)
+        return _still(self)
 
     def sized(self, horizon: int) -> Self:
         more = horizon - self.rewards.shape[1]
@@ -126,83 +146,97 @@ class Particles(Points):
 
     def _update(self, arm: Array, reward: Array) -> Self:
         updated = super()._update(arm, reward)
+        updated = eqx.tree_at(lambda b: b.seen, updated, self.seen.at[arm].add(1))
         if not self.moving:
             return updated
         # The buffer's last place is overwritten once it is full; `update` makes room before that.
         place = jnp.minimum(self.seen[arm], self.rewards.shape[1] - 1)
-        updated = eqx.tree_at(
-            lambda b: (b.rewards, b.seen),
-            updated,
-            (
-                self.rewards.at[arm, place].set(jnp.asarray(reward, self.mu.dtype)),
-                self.seen.at[arm].add(1),
-            ),
-        )
-        poor = 1 / jnp.sum(jnp.exp(2 * updated.log_weights[arm])) < _LEAST_ESS * self.num_points
-        for g, (model, group) in enumerate(zip(self.models, self.groups, strict=True)):
-            if can_move(model):
-                here = jnp.any(jnp.asarray(group) == arm)
-                updated = jax.lax.cond(
-                    poor & here,
-                    lambda b, g=g: b._moved(g, arm, self.log_weights[arm]),
-                    lambda b: b,
-                    updated,
-                )
+        rewards = self.rewards.at[arm, place].set(jnp.asarray(reward, self.mu.dtype))
+        updated = eqx.tree_at(lambda b: b.rewards, updated, rewards)
+        carried = jnp.sum(jnp.exp(2 * updated.log_weights[arm])) * self.inflation[arm]
+        poor = 1 / carried < _LEAST_ESS * self.num_points
+        for g, group in enumerate(self.groups):
+            here = jnp.any(jnp.asarray(group) == arm)
+            updated = jax.lax.cond(
+                poor & here,
+                lambda b, g=g: b._moved(g, arm, self.log_weights[arm]),
+                lambda b: b,
+                updated,
+            )
         return updated
 
     def _moved(self, group: int, arm: Array, before: Float[Array, " N"]) -> Self:
         """Resampled and moved; `before`: the arm's log-weights without the newest reward."""
         model = self.models[group]
         place = jnp.argmax(jnp.asarray(self.groups[group]) == arm)
-        own = jax.tree.map(lambda leaf: leaf[place], self.params[group])
+        by_part = jnp.argsort(self.part[arm], stable=True)
+        own = jax.tree.map(lambda leaf: leaf[place][by_part], self.params[group])
+        part = np.sort(parts_of(self.num_points))
         next_key, move_key = jax.random.split(self.key)
-        rewards, seen = self.rewards[arm], self.seen[arm]
+        rewards = self.rewards[arm]
         moved = bring_in(
-            model, own, before, rewards, jnp.zeros_like(rewards, jnp.int32), seen, move_key
+            model,
+            own,
+            before[by_part],
+            part,
+            (rewards, jnp.zeros_like(rewards, jnp.int32), self.seen[arm]),
+            lambda p: model.mean(p)[None],
+            Upkeep(self.inflation[arm], self.step[arm], self.acceptance[arm]),
+            move_key,
         )
-        mu = jax.vmap(lambda p: model.mean(p))(moved.params)
+        mu = jax.vmap(lambda p: model.mean(p))(moved.params).astype(self.mu.dtype)
         order = jnp.argsort(mu)
         params = list(self.params)
         params[group] = jax.tree.map(
             lambda leaf, new: leaf.at[place].set(new[order]), self.params[group], moved.params
         )
-        even = jnp.full(self.num_points, -math.log(self.num_points), self.mu.dtype)
+        even, poor = _judged(mu[:, None], part, moved)
         return eqx.tree_at(
             _moved_fields,
             self,
             (
                 tuple(params),
-                self.mu.at[arm].set(mu[order].astype(self.mu.dtype)),
+                self.mu.at[arm].set(mu[order]),
                 self.log_weights.at[arm].set(even),
                 next_key,
                 self.rejuvenations.at[arm].add(moved.moves),
                 self.tempered.at[arm].add((moved.moves > 1).astype(jnp.int32)),
-                self.acceptance.at[arm].set(moved.acceptance.astype(self.acceptance.dtype)),
+                self.acceptance.at[arm].set(moved.upkeep.acceptance),
+                self.inflation.at[arm].set(moved.upkeep.inflation),
+                self.step.at[arm].set(moved.upkeep.step),
+                self.poor.at[arm].set(poor[0]),
+                self.part.at[arm].set(jnp.asarray(part, jnp.int32)[order]),
             ),
         )
 
     def update(self, arm: Any, reward: Any) -> Belief:
-        ready = self.in_play()
+        ready = self
         if is_concrete(self.seen):
             needed = int(np.max(np.asarray(self.seen))) + int(np.size(reward))
             if needed > self.rewards.shape[1]:
-                ready = ready.sized(2 * needed)  # doubling: few recompilations
-        return super(Particles, ready).update(arm, reward)
+                ready = self.sized(2 * needed)  # doubling: few recompilations
+        return super(Particles, ready).update(arm, reward).tell()
+
+    def tell(self) -> Self:
+        return _told(self)
+
+    def effective_sample_size(self) -> Float[Array, " K"]:
+        """Independent points that the belief about each arm is worth.
+
+        1 / sum of squared weights, less what copies that moves did not part are not worth.
+        """
+        return super().effective_sample_size() / self.inflation
 
     def mean_error(self) -> Float[Array, " K"]:
-        """Estimated standard error of the predictive means as Monte Carlo sums over the cloud."""
-        return self.mean_sd() / jnp.sqrt(self.effective_sample_size())
+        """Estimated standard error of the predictive means as Monte Carlo sums over the cloud.
+
+        The larger of what the effective sample size implies and what the sub-clouds disagree by;
+        plus or minus two of them covers 95 %. Infinite for a cloud that has collapsed.
+        """
+        return _mean_errors(self)
 
     def __repr__(self) -> str:
-        text = super().__repr__()
-        if not self.at_prior and is_concrete(self.seen) and self.moving:
-            ess = np.asarray(self.effective_sample_size())
-            moves = np.asarray(self.rejuvenations)
-            text += (
-                f"; effective sample size {ess.min():.0f} at least, "
-                f"{int(moves.sum())} rejuvenations"
-            )
-        return text
+        return super().__repr__() + _upkeep_text(self)
 
 
 class JointParticles(JointPoints):
@@ -211,44 +245,64 @@ class JointParticles(JointPoints):
     rewards: Float[Array, " B"]
     arms: Int[Array, " B"]
     seen: Int[Array, ""]
+    part: Int[Array, " N"]
     key: Array
     rejuvenations: Int[Array, ""]
     tempered: Int[Array, ""]
     acceptance: Float[Array, ""]
-    at_prior: bool = eqx.field(static=True)
+    inflation: Float[Array, ""]
+    step: Float[Array, ""]
+    poor: Bool[Array, " K"]
+    warned: Bool[Array, ""]
     moving: bool = eqx.field(static=True)
 
     def __init__(self, model: ArmModel, num_particles: int, key: Array, reason: str):
         set_key, self.key = jax.random.split(key)
         params = draw_set(model, set_key, num_particles)
         super().__init__(model, params, jnp.zeros(num_particles), "particle", reason)
+        self.part = jnp.asarray(parts_of(num_particles), jnp.int32)
         self.rewards = jnp.full(_BUFFER, model.support.inside, self.mu.dtype)
         self.arms = jnp.zeros(_BUFFER, jnp.int32)
         self.seen = jnp.asarray(0, jnp.int32)
         self.rejuvenations = jnp.asarray(0, jnp.int32)
         self.tempered = jnp.asarray(0, jnp.int32)
         self.acceptance = jnp.asarray(jnp.nan, self.mu.dtype)
-        self.at_prior, self.moving = True, True
+        self.inflation = jnp.asarray(1, self.mu.dtype)
+        self.step = jnp.asarray(first_step(model), self.mu.dtype)
+        self.poor = jnp.zeros(self.num_arms, bool)
+        self.warned = jnp.asarray(False)
+        self.moving = True
 
     @property
     def is_approximate(self) -> bool:
-        return not self.at_prior
+        return not bool(_at_prior(self))
+
+    @property
+    def brings_sets(self) -> bool:
+        """Whether each future for bounds comes with a set that its truth was drawn from."""
+        return True
 
     def _sample_truth(self, key: Array, horizon: int) -> Outcome:
-        if not self.at_prior:
-            return self._sample(key, horizon)
         set_key, chosen_key, reward_key = jax.random.split(key, 3)
-        params = draw_set(self.model, set_key, self.num_points)
-        fresh = JointPoints(self.model, params, jnp.zeros(self.num_points), self.kind, self.reason)
-        chosen = jax.random.randint(chosen_key, (), 0, self.num_points)
-        outcome = fresh._outcome_at(chosen, reward_key, horizon)
-        return eqx.tree_at(lambda o: o.belief, outcome, fresh, is_leaf=lambda x: x is None)
 
-    def in_play(self) -> Self:
-        return _flagged(self, at_prior=False, moving=self.moving)
+        def fresh() -> tuple[Params, Array, Array]:
+            params = draw_set(self.model, set_key, self.num_points)
+            drawn = JointPoints(
+                self.model, params, jnp.zeros(self.num_points), self.kind, self.reason
+            )
+            return drawn.params, drawn.mu, drawn.log_weights
+
+        def current() -> tuple[Params, Array, Array]:
+            return self.params, self.mu, self.log_weights
+
+        params, mu, log_weights = jax.lax.cond(_at_prior(self), fresh, current)
+        within = _bare(JointPoints, self, params=params, mu=mu, log_weights=log_weights)
+        chosen = jax.random.categorical(chosen_key, log_weights)
+        outcome = within._outcome_at(chosen, reward_key, horizon)
+        return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
     def for_simulation(self) -> Self:
-        return _flagged(self, at_prior=False, moving=False)
+        return _still(self)
 
     def sized(self, horizon: int) -> Self:
         more = horizon - self.rewards.shape[0]
@@ -259,60 +313,154 @@ class JointParticles(JointPoints):
 
     def _update(self, arm: Array, reward: Array) -> Self:
         updated = super()._update(arm, reward)
+        updated = eqx.tree_at(lambda b: b.seen, updated, self.seen + 1)
         if not self.moving:
             return updated
         place = jnp.minimum(self.seen, self.rewards.shape[0] - 1)
         updated = eqx.tree_at(
-            lambda b: (b.rewards, b.arms, b.seen),
+            lambda b: (b.rewards, b.arms),
             updated,
             (
                 self.rewards.at[place].set(jnp.asarray(reward, self.mu.dtype)),
                 self.arms.at[place].set(jnp.asarray(arm, jnp.int32)),
-                self.seen + 1,
             ),
         )
-        if not can_move(self.model):
-            return updated
         poor = updated.effective_sample_size() < _LEAST_ESS * self.num_points
         return jax.lax.cond(poor, lambda b: b._moved(self.log_weights), lambda b: b, updated)
 
     def _moved(self, before: Float[Array, " N"]) -> Self:
         """Resampled and moved; `before`: the log-weights without the newest reward."""
         next_key, move_key = jax.random.split(self.key)
+        by_part = jnp.argsort(self.part, stable=True)
+        part = np.sort(parts_of(self.num_points))
+        each = jnp.arange(self.num_arms)
         moved = bring_in(
-            self.model, self.params, before, self.rewards, self.arms, self.seen, move_key
+            self.model,
+            jax.tree.map(lambda leaf: leaf[by_part], self.params),
+            before[by_part],
+            part,
+            (self.rewards, self.arms, self.seen),
+            lambda p: jax.vmap(lambda a: self.model.mean(p, a))(each),
+            Upkeep(self.inflation, self.step, self.acceptance),
+            move_key,
         )
-        mu = joint_means(self.model, moved.params)
-        even = jnp.full(self.num_points, -math.log(self.num_points), self.mu.dtype)
+        mu = joint_means(self.model, moved.params).astype(self.mu.dtype)
+        even, poor = _judged(mu, part, moved)
         return eqx.tree_at(
             _moved_fields,
             self,
             (
                 moved.params,
-                mu.astype(self.mu.dtype),
+                mu,
                 even,
                 next_key,
                 self.rejuvenations + moved.moves,
                 self.tempered + (moved.moves > 1),
-                moved.acceptance.astype(self.acceptance.dtype),
+                moved.upkeep.acceptance,
+                moved.upkeep.inflation,
+                moved.upkeep.step,
+                poor,
+                jnp.asarray(part, jnp.int32),
             ),
         )
 
     def update(self, arm: Any, reward: Any) -> Belief:
-        ready = self.in_play()
+        ready = self
         if is_concrete(self.seen):
             needed = int(self.seen) + int(np.size(reward))
             if needed > self.rewards.shape[0]:
-                ready = ready.sized(2 * needed)
-        return super(JointParticles, ready).update(arm, reward)
+                ready = self.sized(2 * needed)
+        return super(JointParticles, ready).update(arm, reward).tell()
+
+    def tell(self) -> Self:
+        return _told(self)
+
+    def effective_sample_size(self) -> Float[Array, ""]:
+        """Independent points that the belief is worth (see `Particles`)."""
+        return super().effective_sample_size() / self.inflation
 
     def mean_error(self) -> Float[Array, " K"]:
-        """Estimated standard error of the predictive means as Monte Carlo sums over the cloud."""
-        return self.mean_sd() / jnp.sqrt(self.effective_sample_size())
+        """Estimated standard error of the predictive means (see `Particles`)."""
+        return _mean_errors(self)
+
+    def __repr__(self) -> str:
+        return super().__repr__() + _upkeep_text(self)
+
+
+# ---- shared by both
 
 
 def _moved_fields(b: Any) -> tuple[Any, ...]:
-    return b.params, b.mu, b.log_weights, b.key, b.rejuvenations, b.tempered, b.acceptance
+    return (
+        b.params,
+        b.mu,
+        b.log_weights,
+        b.key,
+        b.rejuvenations,
+        b.tempered,
+        b.acceptance,
+        b.inflation,
+        b.step,
+        b.poor,
+        b.part,
+    )
+
+
+def _at_prior(belief: Particles | JointParticles) -> Bool[Array, ""]:
+    """Whether no reward has been seen: data, so that no structure changes at the first."""
+    return jnp.sum(belief.seen) == 0
+
+
+def _judged(
+    mu: Float[Array, "N K"], part: Int[np.ndarray, " N"], moved: Moved
+) -> tuple[Float[Array, " N"], Bool[Array, " K"]]:
+    """Even log-weights for a cloud that has just been moved, and which arms have large errors."""
+    count = mu.shape[0]
+    even = jnp.full(count, -math.log(count), mu.dtype)
+    ess = (count / moved.upkeep.inflation).astype(mu.dtype)
+    error = standard_error(mu, jnp.exp(even), jnp.asarray(part), ess)
+    return even, is_poor(error, jnp.std(mu, axis=0), count)
+
+
+@eqx.filter_jit
+def _mean_errors(belief: Particles | JointParticles) -> Float[Array, " K"]:
+    ess = belief.effective_sample_size()
+    if isinstance(belief, JointParticles):
+        return standard_error(belief.mu, belief.weights, belief.part, ess)
+    each = jax.vmap(lambda mu, w, part, ess: standard_error(mu[:, None], w, part, ess)[0])
+    return each(belief.mu, belief.weights, belief.part, ess)
+
+
+def _told(belief: Cloud) -> Cloud:
+    """Warned about, once in the life of a belief and its successors, where errors are large."""
+    if not is_concrete(belief.poor, belief.warned):
+        return belief
+    poor = np.flatnonzero(np.asarray(belief.poor))
+    if not len(poor) or bool(belief.warned):
+        return belief
+    ess = np.broadcast_to(np.asarray(belief.effective_sample_size()), (belief.num_arms,))
+    error, sd = np.asarray(belief.mean_error()), np.asarray(belief.mean_sd())
+    warn_poor(poor.tolist(), ess, error, sd, belief.num_points)
+    return eqx.tree_at(lambda b: b.warned, belief, jnp.asarray(True))
+
+
+def _upkeep_text(belief: Particles | JointParticles) -> str:
+    concrete = isinstance(belief.seen, (np.ndarray, jax.Array)) and is_concrete(belief.seen)
+    if not concrete or not belief.moving or not np.any(np.asarray(belief.seen)):
+        return ""
+    ess, moves = np.asarray(belief.effective_sample_size()), np.asarray(belief.rejuvenations)
+    return f"; effective sample size {ess.min():.0f} at least, {int(moves.sum())} rejuvenations"
+
+
+def _sets(
+    models: Sequence[ArmModel], groups: Sequence[Sequence[int]], key: Array, count: int
+) -> tuple[list[Params], list[Array]]:
+    """Randomised sets of the arms of every group, and their log-weights."""
+    params = [
+        _group_sets(m, g, jax.random.fold_in(key, i), count)
+        for i, (m, g) in enumerate(zip(models, groups, strict=True))
+    ]
+    return params, [jnp.zeros((len(group), count)) for group in groups]
 
 
 def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -> Params:
@@ -321,10 +469,19 @@ def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -
     return jax.vmap(lambda k: draw_set(model, k, count))(keys)
 
 
-def _flagged(belief: Any, at_prior: bool, moving: bool) -> Any:
-    if (belief.at_prior, belief.moving) == (at_prior, moving):
+def _bare(kind: type[Any], belief: Any, **arrays: Any) -> Any:
+    """Plain weighted points with these arrays, of the same models."""
+    made = object.__new__(kind)
+    for field in dataclasses.fields(kind):
+        value = arrays.get(field.name, getattr(belief, field.name))
+        object.__setattr__(made, field.name, value)
+    return made
+
+
+def _still(belief: Cloud) -> Cloud:
+    """The same without moves."""
+    if not belief.moving:
         return belief
     copy = jax.tree.map(lambda leaf: leaf, belief)  # a fresh object: nobody else holds it
-    object.__setattr__(copy, "at_prior", at_prior)
-    object.__setattr__(copy, "moving", moving)
+    object.__setattr__(copy, "moving", False)
     return copy

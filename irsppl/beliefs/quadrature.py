@@ -1,30 +1,57 @@
-"""Quadrature: one continuous latent per arm, on a fixed grid of nodes."""
+"""Quadrature: one continuous latent per arm, on a grid of nodes that follows the data.
+
+Within a compiled program the nodes stay where they are and only their weights change. On the host,
+after an update, an arm whose posterior has become narrow beside the spacing of its nodes, or has
+reached the end of them, gets new nodes: the log-posterior is computed afresh from the rewards seen.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from typing import Any, Self, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from irsppl._checks import is_concrete
 from irsppl.beliefs._points import Points
 from irsppl.models import ArmModel, Params
 
 # Nodes lie evenly over +-6 standard deviations of the prior mapped to a standard normal. 256 of
-# them are 0.047 apart, below the posterior's standard deviation after a thousand rewards of a
-# typical model; the rule is spacing <= posterior sd.
+# them are 0.047 apart.
 DEFAULT_NODES = 256
+# With 16 nodes, 0.8 apart, the trapezoid rule gives a normal law's moments to 1e-6 or better.
+LEAST_NODES = 16
 _REACH = 6.0
+# New nodes are wanted once the effective number of nodes falls below this (the posterior's standard
+# deviation is then two spacings), or an end node comes within so many nats of the heaviest.
+_LEAST_NODES_IN_USE = 7.0
+_NEAR_END = 12.0
+# New nodes reach to where the log density has fallen by this much.
+_FALL = 20.0
+_BUFFER = 512  # rewards that are kept at first, where there are too many kinds to count
+_BLOCK = 256  # rewards that are weighed at a time
+
+
+class Record(eqx.Module):
+    """The data of each arm as rewards and how often each came; padding came 0 times."""
+
+    rewards: Float[Array, "K B"]
+    times: Float[Array, "K B"]
+    seen: Int[Array, " K"]
 
 
 class Quadrature(Points):
-    """Independent arms on fixed nodes, one continuous latent each.
+    """Independent arms on nodes, one continuous latent each.
 
-    Nodes lie on quantiles of each prior, weighted by the density of the quantile's normal score.
+    Nodes start on quantiles of each prior, weighted by the density of the quantile's normal score.
     """
+
+    record: Record | None
 
     def __init__(
         self,
@@ -40,6 +67,95 @@ class Quadrature(Points):
             params.append(jax.tree.map(lambda leaf, n=copies: jnp.stack([leaf] * n), nodes))
             weights.append(jnp.stack([log_weights] * copies))
         super().__init__(models, groups, params, weights, "quadrature", reason)
+        listed = [model.reward_values for model in self.models]
+        size = max(_BUFFER if values is None else len(values) for values in listed)
+        rewards = np.zeros((self.num_arms, size))
+        for model, group, values in zip(self.models, self.groups, listed, strict=True):
+            row = np.full(size, model.support.inside)
+            if values is not None:
+                row[: len(values)] = values
+            rewards[list(group)] = row
+        self.record = Record(
+            jnp.asarray(rewards, self.mu.dtype),
+            jnp.zeros((self.num_arms, size), self.mu.dtype),
+            jnp.zeros(self.num_arms, jnp.int32),
+        )
+
+    # ---- the record of rewards
+    def _counts(self) -> np.ndarray:
+        """Which arms have so few possible rewards that counting them is enough."""
+        counted = np.zeros(self.num_arms, bool)
+        for model, group in zip(self.models, self.groups, strict=True):
+            counted[list(group)] = model.reward_values is not None
+        return counted
+
+    def sized(self, horizon: int) -> Self:
+        if self.record is None or self._counts().all():
+            return self
+        more = horizon - self.record.rewards.shape[1]
+        if more <= 0:
+            return self
+        rewards = jnp.pad(self.record.rewards, ((0, 0), (0, more)), mode="edge")
+        times = jnp.pad(self.record.times, ((0, 0), (0, more)))
+        return eqx.tree_at(lambda b: (b.record.rewards, b.record.times), self, (rewards, times))
+
+    def for_simulation(self) -> Self:
+        return eqx.tree_at(lambda b: b.record, self, None, is_leaf=lambda x: x is None)
+
+    def with_room(self, count: int) -> Self:
+        if self.record is None or not is_concrete(self.record.seen):
+            return self
+        needed = int(np.max(np.asarray(self.record.seen))) + count
+        # Doubling: few recompilations.
+        return self if needed <= self.record.rewards.shape[1] else self.sized(2 * needed)
+
+    def _update(self, arm: Array, reward: Array) -> Self:
+        updated = super()._update(arm, reward)
+        if self.record is None:
+            return updated
+        reward = jnp.asarray(reward, self.mu.dtype)
+        size = self.record.rewards.shape[1]
+        nearest = jnp.argmin(jnp.abs(self.record.rewards[arm] - reward))
+        counted = jnp.asarray(self._counts())[arm]
+        seen = self.record.seen[arm]
+        place = jnp.where(counted, nearest, jnp.minimum(seen, size - 1))
+        record = Record(
+            self.record.rewards.at[arm, place].set(
+                jnp.where(counted, self.record.rewards[arm, place], reward)
+            ),
+            self.record.times.at[arm, place].add(1),
+            self.record.seen.at[arm].add(1),
+        )
+        return eqx.tree_at(lambda b: b.record, updated, record)
+
+    # ---- new nodes
+    def _in_need(self) -> Bool[Array, " K"]:
+        """Arms whose posterior is narrow beside the nodes' spacing, or has reached their end."""
+        used = 1 / jnp.sum(self.weights**2, axis=1)
+        rows = []
+        for group, params in zip(self.groups, self.params, strict=True):
+            order = _node_order(params)
+            logs = jnp.take_along_axis(self.log_weights[np.array(group)], order, axis=1)
+            ends = jnp.maximum(logs[:, 0], logs[:, -1])
+            rows.append(ends > jnp.max(logs, axis=1) - _NEAR_END)
+        return (used < _LEAST_NODES_IN_USE) | self._join(rows) | jnp.isnan(used)
+
+    def wants_care(self) -> Bool[Array, ""]:
+        if self.record is None:
+            return jnp.asarray(False)
+        return jnp.any(self._in_need() & (self.record.seen > 0))
+
+    def tended(self) -> Self:
+        """New nodes for the arms that need them, from the rewards seen."""
+        if self.record is None:
+            return self
+        belief, seen = self, np.asarray(self.record.seen)
+        full = ~self._counts() & (seen > self.record.rewards.shape[1])
+        for arm in np.flatnonzero(np.asarray(_needy(self)) & (seen > 0)):
+            moved = None if full[arm] else _moved(belief, int(arm))
+            belief = belief if moved is None else cast(Self, moved)
+        _warn_if_coarse(belief, full)
+        return belief
 
     def mean_error(self) -> Float[Array, " K"]:
         """Estimated error of the predictive means: how far each half of the nodes is from all.
@@ -48,19 +164,27 @@ class Quadrature(Points):
         posterior the rule itself is far better than its halves (their error is near the fourth
         root of its own, relative to the posterior's standard deviation), so the estimate is on the
         safe side. What lies beyond the ends is added as if weights went on falling as they do
-        there; infinite where they rise, because the data lie beyond the nodes.
+        there; infinite where they rise, because the data lie beyond the nodes, which can happen
+        inside compiled programs only: elsewhere new nodes are laid.
         """
         return _mean_error(self)
+
+
+def _node_order(params: Params) -> Int[Array, "G N"]:
+    """Points are kept in order of their mean reward; nodes lie in order of the latent."""
+    (latent,) = params.values()
+    return jnp.argsort(latent.reshape(*latent.shape[:2], -1)[..., 0], axis=1)
+
+
+_needy = eqx.filter_jit(Quadrature._in_need)
 
 
 @eqx.filter_jit
 def _mean_error(belief: Quadrature) -> Float[Array, " K"]:
     rows = []
     for group, params in zip(belief.groups, belief.params, strict=True):
-        (latent,) = params.values()
         arms = np.array(group)
-        # Points are kept in order of their mean reward; nodes lie in order of the latent.
-        order = jnp.argsort(latent.reshape(*latent.shape[:2], -1)[..., 0], axis=1)
+        order = _node_order(params)
         mu = jnp.take_along_axis(belief.mu[arms], order, axis=1)
         logs = jnp.take_along_axis(belief.log_weights[arms], order, axis=1)
         every = _mean(logs, mu)
@@ -113,3 +237,136 @@ def _nodes(model: ArmModel, num_nodes: int) -> tuple[Params, Array]:
             )
     params = {name: jnp.asarray(leaf, dtype) for name, leaf in host.items()}
     return params, jnp.asarray(-0.5 * scores**2, dtype)
+
+
+# ---- new nodes, on the host in float64
+
+
+@eqx.filter_jit
+def _posterior(
+    model: ArmModel, x: Float[Array, " M"], rewards: Float[Array, " B"], times: Array, blocks: Array
+) -> tuple[Params, Float[Array, " M"], Float[Array, " M"]]:
+    """Latents, mean rewards and log-posterior at unconstrained points."""
+    params = jax.vmap(model.constrain)(x[:, None])
+    prior = jax.vmap(model.log_prior_unconstrained)(x[:, None])
+    at_points = jax.vmap(model.log_likelihood, in_axes=(0, None))
+
+    def add(i: Array, total: Array) -> Array:
+        def part(leaf: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(leaf, i * _BLOCK, _BLOCK)
+
+        each = jax.vmap(at_points, in_axes=(None, 0))(params, part(rewards))
+        many = part(times)[:, None]
+        return total + jnp.sum(jnp.where(many > 0, many * each, 0), axis=0)
+
+    total = jax.lax.fori_loop(0, blocks, add, prior)
+    means = jax.vmap(lambda p: model.mean(p))(params)
+    return params, means, jnp.where(jnp.isnan(total), -jnp.inf, total)
+
+
+def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
+    """The belief with new nodes for one arm, or None where no point has a finite posterior.
+
+    Nodes lie at x = centre + width sinh(t), t even, where x is the unconstrained latent: close
+    together where the posterior is, and reaching as far as its tails do.
+    """
+    record = belief.record
+    assert record is not None
+    group = next(g for g, arms in enumerate(belief.groups) if arm in arms)
+    place = belief.groups[group].index(arm)
+    model, num_nodes = belief.models[group], belief.num_points
+    (name,) = belief.params[group]
+    size = record.rewards.shape[1]
+    short = -size % _BLOCK
+    rewards = np.pad(np.asarray(record.rewards[arm], np.float64), (0, short), mode="edge")
+    times = np.pad(np.asarray(record.times[arm], np.float64), (0, short))
+    blocks = -(-int(np.max(np.flatnonzero(times), initial=0) + 1) // _BLOCK)
+
+    def weigh(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """At any number of points, in portions of the number of nodes."""
+        found = []
+        for start in range(0, len(x), num_nodes):
+            part = x[start : start + num_nodes]
+            padded = np.pad(part, (0, num_nodes - len(part)), mode="edge")
+            at, mu, total = _posterior(model, jnp.asarray(padded), *data)
+            found.append([np.asarray(a)[: len(part)] for a in (at[name], mu, total)])
+        latent, means, logs = (np.concatenate(column) for column in zip(*found, strict=True))
+        return latent, means, logs
+
+    with jax.enable_x64(True):
+        data = jnp.asarray(rewards), jnp.asarray(times), jnp.asarray(blocks)
+        nodes = np.asarray(belief.params[group][name][place], np.float64)
+        x = np.asarray(jax.vmap(lambda p: model.unconstrain({name: p}))(jnp.asarray(nodes)))[:, 0]
+        mode, width = _peak(lambda x: weigh(x)[2], np.unique(x[np.isfinite(x)]))
+        if mode is None:
+            return None
+        # From the peak's own width out to e^30 times it; then the quartiles of what is found.
+        t = np.linspace(-30.0, 30.0, 4 * num_nodes)
+        logs = weigh(mode + width * np.sinh(t))[2] + np.log(np.cosh(t))
+        below = np.cumsum(np.exp(logs - logs.max()))
+        quartiles = np.interp(np.array([0.25, 0.5, 0.75]) * below[-1], below, t)
+        low, centre, high = mode + width * np.sinh(quartiles)
+        width = max((high - low) / 1.35, width * 1e-3)
+        logs = weigh(centre + width * np.sinh(t))[2] + np.log(np.cosh(t))
+        inside = np.flatnonzero(logs > logs.max() - _FALL)
+        first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(t) - 1)
+        t = np.linspace(t[first], t[last], num_nodes)
+        latent, means, logs = weigh(centre + width * np.sinh(t))
+        logs = logs + np.log(np.cosh(t))
+    if not np.all(np.isfinite(means)) or not np.isfinite(logs.max()):
+        return None
+    order = np.argsort(means, kind="stable")
+    logs = logs - np.logaddexp.reduce(logs)
+    dtype = belief.mu.dtype
+    params = list(belief.params)
+    params[group] = {name: params[group][name].at[place].set(jnp.asarray(latent[order], dtype))}
+    return eqx.tree_at(
+        lambda b: (b.params, b.mu, b.log_weights),
+        belief,
+        (
+            tuple(params),
+            belief.mu.at[arm].set(jnp.asarray(means[order], dtype)),
+            belief.log_weights.at[arm].set(jnp.asarray(logs[order], dtype)),
+        ),
+    )
+
+
+def _peak(weigh: Any, x: np.ndarray) -> tuple[float | None, float]:
+    """The highest point of the log-posterior, and a step around it over which it hardly changes."""
+    steps = (x[-1] - x[0]) * 2.0 ** np.arange(-3, 8)
+    x = np.concatenate([x[0] - steps[::-1], x, x[-1] + steps])
+    while True:
+        logs = weigh(x)
+        best = int(np.argmax(logs))
+        if not np.isfinite(logs[best]):
+            return None, 0.0
+        left, right = max(best - 1, 0), min(best + 1, len(x) - 1)
+        step = (x[right] - x[left]) / (right - left)
+        at_end = left == best or right == best
+        flat = logs[best] - min(logs[left], logs[right]) < 0.1
+        exhausted = step <= 4 * np.spacing(abs(x[best])) or abs(x[best]) > 1e30
+        if exhausted or (flat and not at_end):
+            return float(x[best]), float(step)
+        if at_end:
+            x = x[best] + np.linspace(-1, 1, 65) * (x[-1] - x[0])
+        else:
+            x = np.linspace(x[left], x[right], 65)
+
+
+def _warn_if_coarse(belief: Quadrature, full: np.ndarray) -> None:
+    error, sd = np.asarray(belief.mean_error()), np.asarray(belief.mean_sd())
+    poor = error > 0.1 * sd
+    if not poor.any():
+        return
+    arm = int(np.argmax(np.where(poor, error / np.maximum(sd, 1e-30), 0)))
+    why = (
+        f"its record of {belief.record.rewards.shape[1]} rewards is full"  # type: ignore[union-attr]
+        if full[arm]
+        else f"{belief.num_points} nodes are too few; give more with num_particles="
+    )
+    mean = float(belief.predictive_mean()[arm])
+    warnings.warn(
+        f"the quadrature of arm {arm} is coarse: its mean reward {mean:.4g} has an error of "
+        f"up to {error[arm]:.2g}, beside a standard deviation of {sd[arm]:.2g}: {why}",
+        stacklevel=4,
+    )

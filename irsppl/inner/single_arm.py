@@ -38,14 +38,18 @@ def benefit(
 
 
 def largest_worth(
-    phi: Callable[[Array], Array], low: Float[Array, " K"], high: Float[Array, " K"]
+    phi: Callable[[Array], Array],
+    low: Float[Array, " K"],
+    high: Float[Array, " K"],
+    only_best: bool = False,
 ) -> Float[Array, " K"]:
     """sup{lam: phi(lam) >= 0} per arm by bisection; widens the bracket until it holds a change.
 
     phi need not be monotone near its root: searching from a low end where phi >= 0 finds a change
     of sign above it, as the paper's bisection does. One loop asks phi once per turn (at the low
     end until it holds, at the high end until it fails, then in the middle), because every copy of
-    phi in the program would be compiled.
+    phi in the program would be compiled. only_best: stop as soon as it is clear which arm has the
+    largest, so that the result tells the best arm, and of the others no more than that.
     """
 
     State = tuple[Array, Array, Array, Array, Array, Array]
@@ -68,8 +72,14 @@ def largest_worth(
         return new_low, new_high, step, low_ok, high_ok, left
 
     def unfinished(state: State) -> Array:
-        _, _, step, _, _, left = state
-        return jnp.any((left > 0) & jnp.isfinite(step))
+        low, high, step, low_ok, high_ok, left = state
+        more = jnp.any((left > 0) & jnp.isfinite(step))
+        if not only_best:
+            return more
+        best = jnp.argmax(jnp.where(low_ok, low, -jnp.inf))
+        rivals = jnp.arange(low.shape[0]) != best
+        clear = high_ok & (high < low[best])  # an upper end bounds a root from above once it fails
+        return more & ~(low_ok[best] & jnp.all(clear | ~rivals))
 
     # A degenerate bracket (a belief that has collapsed to a point) still needs room to move.
     high = jnp.maximum(high, low + 1e-6 * (1 + jnp.abs(low)))

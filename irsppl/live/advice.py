@@ -13,11 +13,12 @@ from jaxtyping import Array, Float
 from irsppl._checks import as_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
-from irsppl.bounds import Bounds, bound, default_penalties
+from irsppl.bounds import Bounds, bound
+from irsppl.certificates import default_penalties
 
 _DRAWS = 4000
 # Rewards that the futures of a bound may hold in all: it sets how many are sampled.
-_REWARDS = 2 * 10**7
+_REWARDS = 5 * 10**6
 
 
 @dataclasses.dataclass(frozen=True)

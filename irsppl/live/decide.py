@@ -22,7 +22,8 @@ from irsppl.live.beliefs import HostBelief
 from irsppl.live.state import State
 from irsppl.policies import Index, Policy
 from irsppl.policies._base import DecisionKernel
-from irsppl.simulate import _decide_many, label_hash
+from irsppl.policies.paths import label_hash
+from irsppl.simulate import _decide_many
 
 # Futures of one decision. The propensity is a multiple of 1 / FUTURES, mixed with the floor.
 FUTURES = 32
@@ -102,6 +103,7 @@ class _View:
         self.belief = self
         self.num_arms, self.period = len(arms), state.period
         self.remaining, self.horizon = state.remaining, state.horizon
+        self.size = state.horizon
         self.counts = state.counts[arms]
 
     def kernel_state(self) -> Any:

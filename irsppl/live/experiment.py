@@ -23,7 +23,7 @@ from irsppl.live.errors import ConflictError, UnknownError
 from irsppl.live.journal import Event
 from irsppl.live.kept import Kept
 from irsppl.live.state import TOLD, State, fold
-from irsppl.policies import FunctionPolicy, find_policy
+from irsppl.policies import AgentPolicy, FunctionPolicy, find_policy
 
 if TYPE_CHECKING:
     from irsppl.live.advice import Advice
@@ -74,7 +74,7 @@ class Experiment(Kept):
             )
         name = policy if isinstance(policy, str) else None
         policy = find_policy(policy)
-        if isinstance(policy, FunctionPolicy):
+        if isinstance(policy, FunctionPolicy | AgentPolicy):
             raise ValueError(
                 "policy must be a policy of irsppl, by name or as an object: a function cannot be "
                 "stored, and code in a database is never run"

@@ -25,7 +25,7 @@ def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:
         return None
     told, files = [], set()
     for model in models:
-        function = inspect.getclosurevars(model._call).nonlocals["function"]
+        function: Any = getattr(model._call, "function", model._call)
         files.add(_file_of(function))
         mean = model._user_mean
         told.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 from collections.abc import Callable
@@ -55,15 +56,30 @@ def calling(
         )
     in_place = arm in named and named[arm].kind is kinds.POSITIONAL_ONLY
     reward_in_place = reward in named and named[reward].kind is kinds.POSITIONAL_ONLY
+    return Call(
+        function,
+        None if in_place else arm,
+        None if reward_in_place else reward,
+        (0,) * in_place + (1,) * reward_in_place,
+    )
 
-    def call(at: Any, observed: Any) -> Any:
-        args = ([at] if in_place else []) + ([observed] if reward_in_place else [])
-        kwargs = {} if reward_in_place else {reward: observed}
-        if arm is not None and not in_place:
-            kwargs[arm] = at
-        return function(*args, **kwargs)
 
-    return call
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """call(arm, reward): the user's function in its own signature. An object, to be pickled."""
+
+    function: Callable[..., Any]
+    arm: str | None  # the keyword that takes the arm, if one does
+    reward: str | None
+    in_place: tuple[int, ...]  # which of (arm, reward) the function takes by position only
+
+    def __call__(self, arm: Any, reward: Any) -> Any:
+        kwargs = {}
+        if self.reward is not None:
+            kwargs[self.reward] = reward
+        if self.arm is not None:
+            kwargs[self.arm] = arm
+        return self.function(*((arm, reward)[i] for i in self.in_place), **kwargs)
 
 
 TRACER_ERRORS = (
@@ -104,4 +120,26 @@ def _guarded(call: Callable, arm: Any, reward: Any, visit: Visit, name: str) -> 
         ) from error
     except Exception as error:
         text = str(error).split("\n----")[0].strip()  # JAX adds a note on its tracebacks
-        raise ValueError(say + f"the model raised {type(error).__name__}: {text}") from error
+        text = _explained(error) or f"{type(error).__name__}: {text or 'without a word'}"
+        raise ValueError(say + f"the model raised {text}") from error
+
+
+def _explained(error: Exception) -> str | None:
+    """What a bare `assert` of NumPyro's meant, by where it stands."""
+    if not isinstance(error, AssertionError) or str(error):
+        return None
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    owner = type(trace.tb_frame.f_locals.get("self")).__name__
+    if owner.startswith("ZeroInflated"):
+        base = type(trace.tb_frame.f_locals.get("base_dist")).__name__
+        return (
+            f"AssertionError: NumPyro's zero-inflated distributions take counts only, and the "
+            f"base is {base}, a density; zero with probability gate and an amount otherwise is "
+            f"dist.HurdleDistribution(dist.{base}(...), gate=...)"
+        )
+    where = f"{trace.tb_frame.f_globals.get('__name__', '?')}, line {trace.tb_lineno}"
+    return f"AssertionError, without a word, in {owner} ({where}): check the arguments there"

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pickle
+import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpyro import primitives
 from numpyro.distributions import biject_to
-from numpyro.primitives import Messenger
 
 from irsppl.models import _quantiles as quantiles
 from irsppl.models._distributions import Distribution, in_support, is_discrete
 from irsppl.models._means import closed_mean, numerical_mean
 from irsppl.models._structure import LinearGaussianForm
 from irsppl.models._support import RewardSupport
+from irsppl.models._truncated import stable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,6 +94,18 @@ class ArmModel:
     _user_mean: Any = dataclasses.field(repr=False, default=None)
     _tables: dict[str, Any] = dataclasses.field(repr=False, default_factory=dict)
     _counts: dict[str, np.ndarray] = dataclasses.field(repr=False, default_factory=dict)
+
+    def __copy__(self) -> Self:
+        return self  # immutable, and compiled programs know it by identity
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        function = getattr(self._call, "function", self._call)
+        for what, one in (("the model", function), ("mean=", self._user_mean)):
+            _check_pickles(one, what)
+        return dict(self.__dict__)
 
     # ---- what kinds of latents there are
     @property
@@ -285,8 +300,16 @@ class ArmModel:
         return visit
 
 
-class Visit(Messenger):
-    """One run of the function: chooses the latents as they come, and notes every site."""
+# NumPyro keeps its handlers in one list for the whole process.
+_HANDLERS = threading.RLock()
+
+
+class Visit(primitives.Messenger):
+    """One run of the function: chooses the latents as they come, and notes every site.
+
+    One thread at a time runs a function, and whatever happens in it, the list of handlers is
+    afterwards what it was before.
+    """
 
     def __init__(self, choose: Callable[[str, Distribution], Any], reward_site: str):
         super().__init__()
@@ -297,12 +320,23 @@ class Visit(Messenger):
         self.messages: list[Any] = []
         self.values: dict[str, Any] = {}
 
+    def __enter__(self) -> None:
+        _HANDLERS.acquire()
+        self.others = list(primitives._PYRO_STACK)
+        primitives._PYRO_STACK.append(self)
+
+    def __exit__(self, *error: Any) -> None:
+        primitives._PYRO_STACK[:] = self.others
+        _HANDLERS.release()
+
     def latents(self) -> Params:
         return {name: value for name, _, value in self.sites}
 
     def process_message(self, msg: Any) -> None:
         # The outermost handler: plates, reparameterisations and the like have had their say, and
         # a value given by handlers.substitute is a constant.
+        if msg["type"] == "sample":
+            msg["fn"] = stable(msg["fn"])
         self.messages.append(dict(msg))
         if msg["type"] != "sample":
             return
@@ -319,6 +353,18 @@ class Visit(Messenger):
     def postprocess_message(self, msg: Any) -> None:
         if "name" in msg and msg["type"] in ("sample", "deterministic"):
             self.values[msg["name"]] = msg["value"]
+
+
+def _check_pickles(function: Any, what: str) -> None:
+    """A function is pickled as its name in its module: it must have one there."""
+    try:
+        pickle.dumps(function)
+    except Exception as error:
+        raise pickle.PicklingError(
+            f"NumPyro arms are pickled by the names of their functions, and {what} {function!r} "
+            "cannot be found by one: define it with `def` at the top level of a module, not inside "
+            "another function and not as a lambda; bind arguments with functools.partial"
+        ) from error
 
 
 def _total(terms: list[Array]) -> Array:

@@ -21,6 +21,7 @@ from irsppl.models._means import closed_mean
 from irsppl.models._model import ArmModel, Visit, broadcasting
 from irsppl.models._sites import check_law, check_same_latents, check_traced_arm, read_sites
 from irsppl.models._support import RewardSupport
+from irsppl.models._tails import check_tail
 from irsppl.models._trial import check_trial, discrete_values, reward_support, try_out, with_values
 
 
@@ -193,8 +194,9 @@ def _measured(model: ArmModel, say: str) -> ArmModel:
         )
     model = _with_uniforms(dataclasses.replace(model, _tables=prior_tables(model, laws[0])))
     trial = try_out(model, say)
-    if model.mean_method == "closed form" and np.all(np.isnan(trial.means)):
-        # NumPyro gives NaN for means it does not know as well as for those that do not exist.
+    if model.mean_method == "closed form" and np.any(np.isnan(trial.means)):
+        # NumPyro gives NaN for means it does not know, for those that do not exist, and where its
+        # formula underflows.
         model = dataclasses.replace(model, mean_method="quadrature")
         trial = try_out(model, say)
     check_trial(model, trial, say)
@@ -208,11 +210,10 @@ def _measured(model: ArmModel, say: str) -> ArmModel:
         model = _with_uniforms(dataclasses.replace(model, _counts=discrete_values(model, trial)))
     conjugate = find_conjugacy(model, laws, trial)
     _check_family(conjugate, say)
-    return dataclasses.replace(
-        model,
-        conjugate=conjugate,
-        linear_gaussian=find_linear_gaussian(model, laws, trial),
-    )
+    form = find_linear_gaussian(model, laws, trial)
+    if conjugate is None and form is None:
+        check_tail(model, trial.means, say)
+    return dataclasses.replace(model, conjugate=conjugate, linear_gaussian=form)
 
 
 def _check_family(conjugate: tuple[str, dict[str, Any]] | None, say: str) -> None:

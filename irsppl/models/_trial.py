@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 import jax
@@ -142,7 +141,6 @@ def check_trial(model: ArmModel, trial: Trial, say: str) -> None:
         )
     if model.mean_method == "user":
         _check_user_mean(trial, say)
-    _warn_heavy_tail(trial, say)
 
 
 def _check_user_mean(trial: Trial, say: str) -> None:
@@ -153,22 +151,6 @@ def _check_user_mean(trial: Trial, say: str) -> None:
         raise ValueError(
             say + f"mean= does not give the mean reward: over prior draws it averages "
             f"{np.mean(trial.means):.4g}, the rewards drawn average {np.mean(trial.rewards):.4g}"
-        )
-
-
-def _warn_heavy_tail(trial: Trial, say: str) -> None:
-    """A prior under which the mean reward itself has an infinite expectation makes V* infinite."""
-    size = np.sort(np.abs(trial.means - np.median(trial.means)))
-    tail, start = size[-_TRIALS // 32 :], size[-_TRIALS // 32 - 1]
-    if start <= 0 or tail[-1] < 100 * np.median(size):
-        return
-    # Hill's estimate of one over the tail's exponent, which must be above 1.
-    if np.mean(np.log(tail / start)) > 1 / 1.1:
-        warnings.warn(
-            say + "under the prior the mean reward has so heavy a tail that its expectation may be "
-            "infinite; no bound is finite then. Narrow the prior (a scale on the log scale, such "
-            "as the sigma of a LogNormal, is the usual culprit)",
-            stacklevel=6,
         )
 
 

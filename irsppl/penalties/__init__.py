@@ -4,6 +4,7 @@ from typing import Any
 
 from irsppl._checks import one_of
 from irsppl.penalties._base import (
+    MOST_QUADRATURES,
     Inner,
     Penalty,
     after_pending,
@@ -12,6 +13,8 @@ from irsppl.penalties._base import (
     exact_max_after,
     future_means,
 )
+from irsppl.penalties._brief import TOWER, brief_values
+from irsppl.penalties._brief import serves as brief_serves
 from irsppl.penalties._reveal import at_each, by_arrival, pending_of, periods_of, ready
 from irsppl.penalties.arm_means import mean_controls
 from irsppl.penalties.ff import FF
@@ -47,6 +50,8 @@ def find_penalty(penalty: Any) -> Penalty:
     """A penalty from its name or itself."""
     if isinstance(penalty, Penalty):
         return penalty
+    if isinstance(penalty, type):
+        raise ValueError(f"penalty must be an object, not the class: write {penalty.__name__}()")
     if not isinstance(penalty, str):
         raise ValueError(f"penalty must be a name or a Penalty, got {penalty!r}")
     return PENALTIES[one_of("penalty", penalty, PENALTIES)]
@@ -55,7 +60,9 @@ def find_penalty(penalty: Any) -> Penalty:
 __all__ = [
     "FF",
     "FH",
+    "MOST_QUADRATURES",
     "PENALTIES",
+    "TOWER",
     "TS",
     "Ideal",
     "Inner",
@@ -69,6 +76,8 @@ __all__ = [
     "after_pending",
     "after_pending_batch",
     "at_each",
+    "brief_serves",
+    "brief_values",
     "by_arrival",
     "check_constraints",
     "exact_max_after",

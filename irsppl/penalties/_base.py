@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from irsppl.bandit import Bandit
 from irsppl.inner.lattice import solve_lattice
-from irsppl.inner.laws import expected_max
+from irsppl.inner.laws import Discrete, expected_max
 from irsppl.outcomes import Outcome
 
 
@@ -195,12 +195,20 @@ def one_arm(value_per_pull: Float[Array, " K"], periods: Int[Array, ""]) -> Inne
     return Inner(periods * value_per_pull[arm], arm, pulls)
 
 
+# The law of an arm's mean after so many rewards that are counts has too many points beyond this.
+_MOST_COUNTED = 100_000
+
+
 def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
     """E[max_a mu_hat_a] before the decision n periods from now if every arm were always pulled.
 
     n None: E[max_a mu_a]. None where there is no closed form or sum.
     """
     belief = bandit.belief
+    if n is not None and n > _MOST_COUNTED and belief.is_independent:
+        laws = belief.law(1)
+        if laws is None or any(isinstance(law, Discrete) for law in laws):
+            return None
     if n is not None and bandit.delay is not None:
         if bandit.delay.fixed is None or bandit.pending:
             return None

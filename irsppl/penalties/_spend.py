@@ -33,7 +33,7 @@ def spend(bandit: Bandit, kind: str, table: Array) -> Inner:
         purse.grid_money,
         bandit.remaining,
         cells=purse.cells,
-        size=bandit.horizon,
+        size=bandit.size,
         bounded_periods=_by_period(bandit, table),
     )
     if kind != "feedback":

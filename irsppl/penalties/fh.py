@@ -66,18 +66,18 @@ class FH(Penalty):
             known = bandit.remaining - 1
             if bandit.pending_counts is not None:
                 known = known + bandit.pending_counts
-            return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.horizon))
+            return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.size))
         periods = None if self._survivor(bandit) else bandit.sample_periods(key, running=True)
         periods = bandit.remaining if periods is None else periods
-        when = ready(bandit, bandit.sample_delays(key), bandit.horizon)
+        when = ready(bandit, bandit.sample_delays(key), bandit.size)
         counts = counts_in_time(when, periods)
         if bandit.purse is None:
             known = counts[:, -1]
-            return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.horizon))
+            return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.size))
         if not bandit.belief.is_independent:
             return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
         known = jnp.diagonal(self._bought(bandit, counts))
-        means = bandit.belief.sample_future_means(key, known, bandit.horizon)
+        means = bandit.belief.sample_future_means(key, known, bandit.size)
         return jnp.asarray(spend(bandit, "constant", means).action)
 
     def spends(self, bandit: Bandit) -> str:

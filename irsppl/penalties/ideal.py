@@ -35,7 +35,7 @@ class Ideal(Penalty):
         table, counts = optimal_table(bandit)
         values = planning_root(bandit.belief).values
         categories = reward_categories(values, np.asarray(outcome.rewards)[None])[0]
-        sequence = np.full(bandit.horizon, -1)
+        sequence = np.full(bandit.size, -1)
         pulls = np.zeros(bandit.num_arms, int)
         for t in range(int(bandit.remaining)):
             arm = int(table.actions(counts))

@@ -54,7 +54,7 @@ class Mix(Penalty):
 
     def early_pulls(self, bandit: Bandit) -> int:
         """n0, at most the horizon (beyond it nothing changes)."""
-        return min(max(1, self.T0 // bandit.num_arms), bandit.horizon)
+        return min(max(1, self.T0 // bandit.num_arms), bandit.size)
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
         n0 = self.early_pulls(bandit)
@@ -68,7 +68,7 @@ class Mix(Penalty):
         return self._solved(bandit, prefix, belief.means_after(outcome.rewards, known))
 
     def _solved(self, bandit: Bandit, prefix: Array, later: Array) -> Inner:
-        value, pulls = mix(prefix, later, bandit.remaining, bandit.horizon)
+        value, pulls = mix(prefix, later, bandit.remaining, bandit.size)
         return Inner(value, jnp.argmax(pulls), pulls)  # the most pulled arm, as in V-Zero
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
@@ -89,7 +89,7 @@ class Mix(Penalty):
         natural = bandit.belief.natural_state()
         if natural is None:
             # Without the record of pulls, posterior means are computed only as far as they count.
-            return super().values(bandit._shrunk(bandit.horizon), outcomes)
+            return super().values(bandit._shrunk(bandit.size), outcomes)
         prefix, later = _host_payoffs(
             *natural, outcomes, self.early_pulls(bandit), int(bandit.remaining)
         )
@@ -160,5 +160,5 @@ def settled(key: Array, bandit: Bandit) -> Bandit:
     dynamic, _, _ = jax.lax.while_loop(
         lambda state: jnp.any(state[1] > 0), arrive, (dynamic, waiting, key)
     )
-    bare = bandit._shrunk(bandit.horizon)
+    bare = bandit._shrunk(bandit.size)
     return eqx.tree_at(lambda b: b.belief, bare, eqx.combine(dynamic, static))

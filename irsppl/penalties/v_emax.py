@@ -41,7 +41,7 @@ class VEMax(Penalty):
         return self.name if self.form == "sampled" else f"{self.name} ({self.form})"
 
     def check(self, bandit: Bandit) -> None:
-        check_size(self.name, bandit.num_arms, bandit.horizon)
+        check_size(self.name, bandit.num_arms, bandit.size)
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
         belief = outcome.belief or bandit.belief

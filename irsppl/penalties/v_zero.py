@@ -49,7 +49,7 @@ class VZero(Penalty):
 
     def check(self, bandit: Bandit) -> None:
         if self._over_counts(bandit):
-            check_size(self.name, bandit.num_arms, bandit.horizon, "'irs.v-zero-separable'")
+            check_size(self.name, bandit.num_arms, bandit.size, "'irs.v-zero-separable'")
             if bandit.delay is not None:
                 raise ValueError(
                     f"{self.name} plans over counts of pulls here, which do not tell what a delay "

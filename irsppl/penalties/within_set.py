@@ -34,7 +34,7 @@ class FHWithinSet(Penalty):
     bound_only: ClassVar[bool] = True
 
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        best = outcome.belief.future_mean_max(bandit.remaining - 1, bandit.horizon)
+        best = outcome.belief.future_mean_max(bandit.remaining - 1, bandit.size)
         return _only(bandit, best)
 
 
@@ -46,7 +46,7 @@ def _only(bandit: Bandit, each: jnp.ndarray) -> Inner:
 def set_controls(bandit: Bandit) -> list[TSWithinSet | FHWithinSet]:
     """The controls that apply: none unless each future brings a set of its own."""
     belief = bandit.belief
-    if not getattr(belief, "at_prior", False) or bandit.constraints:
+    if not getattr(belief, "brings_sets", False) or bandit.constraints:
         return []
     found: list[TSWithinSet | FHWithinSet] = [TSWithinSet()]
     if getattr(belief, "is_binary", False) and not bandit.pending:

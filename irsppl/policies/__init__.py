@@ -3,12 +3,14 @@
 from typing import Any
 
 from irsppl._checks import one_of
+from irsppl.bandit import Bandit
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import PathKernel, Policy
+from irsppl.policies._base import DecisionKernel, PathKernel, Player, Policy
+from irsppl.policies.agent import AgentPolicy, from_agent
 from irsppl.policies.bayes_ucb import BayesUCB
 from irsppl.policies.epsilon_greedy import EpsilonGreedy
 from irsppl.policies.fh_gittins import FHGittins
-from irsppl.policies.function import FunctionPolicy
+from irsppl.policies.function import FunctionPolicy, PlainPolicy, playable
 from irsppl.policies.greedy import Greedy
 from irsppl.policies.ids import IDS
 from irsppl.policies.index import Index
@@ -41,8 +43,24 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def find_policy(policy: Any) -> Policy:
-    """A policy from its name, itself, a penalty, or a function `policy(key, bandit) -> arm`."""
+_OURS = frozenset(type(policy) for policy in POLICIES.values())
+
+
+def find_policy(policy: Any, bandit: Bandit | None = None) -> Policy:
+    """A policy from its name, itself, a penalty, or a function `policy(key, bandit) -> arm`.
+
+    bandit: check that the policy can be played there, and how: compiled or in plain Python.
+    """
+    found = _find(policy)
+    if bandit is None:
+        return found
+    found.verify(bandit)
+    return playable(found, bandit._without_record(), _OURS)
+
+
+def _find(policy: Any) -> Policy:
+    if isinstance(policy, type):
+        raise ValueError(f"policy must be an object, not the class: write {policy.__name__}()")
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Penalty):
@@ -53,8 +71,12 @@ def find_policy(policy: Any) -> Policy:
         return POLICIES[one_of("policy", policy, POLICIES)]
     if callable(policy):
         return FunctionPolicy(policy)
+    hint = ""
+    if hasattr(policy, "update") or hasattr(policy, "partial_fit"):
+        hint = "; an agent that learns as it plays: irsppl.policies.from_agent(agent)"
     raise ValueError(
-        f"policy must be a name, a Policy, or a function policy(key, bandit) -> arm, got {policy!r}"
+        "policy must be a name, a Policy, or a function policy(key, bandit) -> arm, got "
+        f"{policy!r}{hint}"
     )
 
 
@@ -65,7 +87,9 @@ __all__ = [
     "OGI",
     "POLICIES",
     "UCB1",
+    "AgentPolicy",
     "BayesUCB",
+    "DecisionKernel",
     "EpsilonGreedy",
     "FHGittins",
     "FunctionPolicy",
@@ -74,8 +98,11 @@ __all__ = [
     "LagrangianIndex",
     "Opt",
     "PathKernel",
+    "PlainPolicy",
+    "Player",
     "Policy",
     "Random",
     "TSRatio",
     "find_policy",
+    "from_agent",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -19,13 +19,26 @@ PathKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
 DecisionKernel = Callable[[np.ndarray], np.ndarray]
 
 
+class Player:
+    """One run of a policy that decides on the host, from concrete bandits."""
+
+    # False: it goes by what it is told alone, so that nobody need keep a belief for it.
+    reads_bandit: ClassVar[bool] = True
+
+    def __init__(self, decide: Callable[[Array, Bandit], Any]):
+        self.decide = decide
+
+    def told(self, arm: int, reward: float) -> None:
+        """A reward has arrived."""
+
+
 class Policy(eqx.Module):
     """`policy(key, bandit) -> arm`, from any state of play, without looking ahead."""
 
     name: ClassVar[str]
     # Same state, same arm: its action probabilities are exact.
     deterministic: ClassVar[bool] = False
-    # False: decides on the host from concrete bandits only, and must offer `paths`.
+    # False: decides on the host from concrete bandits only: by `paths`, or one at a time.
     traceable: ClassVar[bool] = True
 
     @property
@@ -40,6 +53,13 @@ class Policy(eqx.Module):
     @abc.abstractmethod
     def __call__(self, key: Array, bandit: Bandit) -> Int[Array, ""]:
         """The arm to pull now."""
+
+    def settled(self, bandit: Bandit) -> bool:
+        """Whether it would play the same arm from this state whatever it drew.
+
+        Then its action probabilities are exact; elsewhere any arm counts as possible.
+        """
+        return self.deterministic
 
     def check(self, bandit: Bandit) -> None:
         """Raise `ValueError`, with the reason, where this policy cannot serve the bandit."""
@@ -61,3 +81,12 @@ class Policy(eqx.Module):
     def decisions(self, bandit: Bandit) -> DecisionKernel | None:
         """A compiled CPU kernel that decides many times from this bandit's state, or None."""
         return None
+
+    def player(self, seed: int, bandit: Bandit) -> Player:
+        """For one run in Python, where it is not traceable and has no kernel."""
+        return Player(self)
+
+
+def last_period(bandit: Bandit) -> bool:
+    """Whether nothing can be learned any more before the last pull."""
+    return int(bandit.remaining) == 1 and not bandit.pending

@@ -27,6 +27,9 @@ class BayesUCB(Policy):
 
     name: ClassVar[str] = "bayes-ucb"
 
+    def settled(self, bandit: Bandit) -> bool:
+        return int(bandit.period) > 0 or int(bandit.remaining) == 1
+
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         first = bandit.period == 0
         index = jnp.where(first, bandit.belief.predictive_mean(), self.indices(bandit))

@@ -35,6 +35,9 @@ class EpsilonGreedy(Policy):
     def _rate(self, bandit: Bandit) -> float:
         return float(bandit.num_arms) if self.c is None else self.c
 
+    def settled(self, bandit: Bandit) -> bool:
+        return self._rate(bandit) == 0 or int(bandit.remaining) == 1
+
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         coin_key, arm_key = jax.random.split(key)
         t = bandit.period + 1

@@ -1,27 +1,32 @@
-"""A user's own function as a policy."""
+"""A user's own function as a policy: compiled where JAX can trace it, else played in Python."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
-from irsppl.policies._base import Policy
+from irsppl.policies._base import Player, Policy
+from irsppl.policies._tracing import why_plain
+
+_EVERYTHING = frozenset({"delay", "budget", "horizon law"})
 
 
 class FunctionPolicy(Policy):
-    """`function(key, bandit) -> arm`, traceable by JAX; -1 stops where there is a budget."""
+    """`function(key, bandit) -> arm`; -1 stops where there is a budget."""
 
     name: ClassVar[str] = "function"
     function: Callable[[Array, Bandit], Any] = eqx.field(static=True)
 
     @property
     def serves(self) -> frozenset[str]:
-        return frozenset({"delay", "budget", "horizon law"})
+        return _EVERYTHING
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         arm = jnp.asarray(self.function(key, bandit))
@@ -35,3 +40,62 @@ class FunctionPolicy(Policy):
     @property
     def grows(self) -> bool:
         return False
+
+
+class PlainPolicy(Policy):
+    """A function (or a user's policy) that JAX cannot trace: called in Python for each decision.
+
+    reason: why. It gets concrete bandits, in every replication the same function.
+    """
+
+    name: ClassVar[str] = "function"
+    traceable: ClassVar[bool] = False
+    function: Callable[[Array, Bandit], Any] = eqx.field(static=True)
+    reason: str = eqx.field(static=True)
+
+    @property
+    def serves(self) -> frozenset[str]:
+        return _EVERYTHING
+
+    def __call__(self, key: Array, bandit: Bandit) -> Array:
+        return self.function(key, bandit)
+
+    def player(self, seed: int, bandit: Bandit) -> Player:
+        return Player(self.function)
+
+
+def playable(policy: Policy, bandit: Bandit, ours: frozenset[type]) -> Policy:
+    """The policy itself, or as plain Python where it is someone's own and JAX cannot trace it."""
+    if not policy.traceable or type(policy) in ours:
+        return policy
+    # The function proper is looked at, so that state is found where it is kept.
+    function = policy.function if isinstance(policy, FunctionPolicy) else policy
+    reason = why_plain(function, bandit)
+    return policy if reason is None else PlainPolicy(function, reason)
+
+
+class ArmCheck:
+    """Reads what a policy of that label returns on such a bandit."""
+
+    def __init__(self, label: str, bandit: Bandit):
+        self.label, self.num_arms = label, bandit.num_arms
+        self.least = 0 if bandit.purse is None else -1  # -1: to stop
+
+    def __call__(self, arm: Any) -> int:
+        """The arm as an int; `ValueError` where it is none."""
+        try:
+            if type(arm) is not int and np.asarray(arm).dtype == np.bool_:
+                raise TypeError
+            number = operator.index(arm)
+        except TypeError:
+            raise ValueError(
+                f"policy {self.label!r} must return one arm (a whole number), got {arm!r}"
+            ) from None
+        if not self.least <= number < self.num_arms:
+            raise self.error(number)
+        return number
+
+    def error(self, arm: int) -> ValueError:
+        valid = f"arms are 0 to {self.num_arms - 1}" + (" or -1 to stop" if self.least else "")
+        why = ": play may stop only where there is a budget" if arm == -1 else ""
+        return ValueError(f"policy {self.label!r} returned arm {arm}, but {valid}{why}")

@@ -60,6 +60,9 @@ class IDS(Policy):
                 f"rewards only, not of {type(bandit.belief).__name__}: use 'variance'"
             )
 
+    def settled(self, bandit: Bandit) -> bool:
+        return int(bandit.remaining) == 1
+
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         terms_key, coin_key = jax.random.split(key)
         first, second, share = best_mixture(*self.terms(terms_key, bandit))

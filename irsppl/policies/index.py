@@ -16,7 +16,7 @@ from irsppl.inner.single_arm import benefit, largest_worth
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import at_each, by_arrival, periods_of
 from irsppl.penalties.mix import settled
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
 
 
 class Index(Policy):
@@ -43,15 +43,19 @@ class Index(Policy):
     def grows(self) -> bool:
         return self.lookahead is None
 
-    def __call__(self, key: Array, bandit: Bandit) -> Array:
-        return jnp.argmax(self.indices(key, bandit))
+    def settled(self, bandit: Bandit) -> bool:
+        return not self.star and last_period(bandit)
 
-    def indices(self, key: Array, bandit: Bandit) -> Float[Array, " K"]:
-        """The sampled index of each arm."""
+    def __call__(self, key: Array, bandit: Bandit) -> Array:
+        return jnp.argmax(self.indices(key, bandit, only_best=True))
+
+    def indices(self, key: Array, bandit: Bandit, only_best: bool = False) -> Float[Array, " K"]:
+        """The sampled index of each arm; only_best: no closer than it takes to find the best."""
         keys = jax.random.split(key, self.num_futures)
         size = self.lookahead
-        if size is None or size >= bandit.horizon or bandit.delay is not None:
-            return self.indices_given(bandit, jax.vmap(bandit.sample_outcome)(keys))
+        if size is None or size >= bandit.size or bandit.delay is not None:
+            outcomes = jax.vmap(bandit.sample_outcome)(keys)
+            return self.indices_given(bandit, outcomes, only_best)
 
         def look(key: Array) -> Outcome:
             # No more rewards than are planned for, so pending ones cannot come first in the rows:
@@ -61,12 +65,14 @@ class Index(Policy):
             periods = bandit.sample_periods(key, running=True)
             return Outcome(outcome.means, outcome.rewards, belief, periods=periods)
 
-        return self.indices_given(bandit._shrunk(size), jax.vmap(look)(keys))
+        return self.indices_given(bandit._shrunk(size), jax.vmap(look)(keys), only_best)
 
-    def indices_given(self, bandit: Bandit, outcomes: Any) -> Float[Array, " K"]:
+    def indices_given(
+        self, bandit: Bandit, outcomes: Any, only_best: bool = False
+    ) -> Float[Array, " K"]:
         """The index of each arm for given futures (`outcomes` has a leading axis)."""
         belief = bandit.belief
-        size = bandit.horizon
+        size = bandit.size
         if self.lookahead is not None and bandit.pending_counts is None:
             size = min(size, self.lookahead)  # nothing pending: later rewards are not needed
 
@@ -94,7 +100,7 @@ class Index(Policy):
             return jnp.mean(jax.vmap(one)(paths, counts, means, horizons), axis=0)
 
         low = belief.predictive_mean()  # phi >= 0 up to the predictive mean (not for the variant)
-        return largest_worth(phi, low, low + 4 * belief.mean_sd())
+        return largest_worth(phi, low, low + 4 * belief.mean_sd(), only_best)
 
     def paths(self, bandit: Bandit) -> PathKernel | None:
         state = bandit.belief.kernel_state()

@@ -7,8 +7,8 @@ from typing import ClassVar
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
-from irsppl.penalties import Mix, Penalty
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+from irsppl.penalties import PENALTIES, Mix, Penalty
+from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
 
 # Penalties whose whole paths the CPU kernel plays.
 _KERNEL_RULES = {
@@ -34,6 +34,11 @@ class IRS(Policy):
 
     def verify(self, bandit: Bandit) -> None:
         self.penalty.verify(bandit)
+
+    def settled(self, bandit: Bandit) -> bool:
+        # In the last period ours pay the predictive mean, all but Thompson sampling.
+        ours = isinstance(self.penalty, tuple({type(p) for p in PENALTIES.values()}))
+        return ours and self.penalty.name != "ts" and last_period(bandit)
 
     @property
     def grows(self) -> bool:

@@ -14,7 +14,7 @@ from irsppl._checks import is_concrete, one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.lagrangian import decide, lagrangian_paths
 from irsppl.penalties.lagrangian import check_plannable, solved_tables
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
 
 
 class LagrangianIndex(Policy):
@@ -39,6 +39,10 @@ class LagrangianIndex(Policy):
 
     def check(self, bandit: Bandit) -> None:
         check_plannable(bandit, "lagr-rt" if self.tie == "random" else "lagr-ot")
+
+    def settled(self, bandit: Bandit) -> bool:
+        means = np.sort(np.asarray(bandit.belief.predictive_mean()))  # a tie is drawn for
+        return last_period(bandit) and (len(means) == 1 or means[-1] > means[-2])
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         if not is_concrete(bandit):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from irsppl._checks import one_of
@@ -35,6 +35,17 @@ def parse_arms(arms: str | Sequence[str]) -> Belief:
     Families: beta(alpha,beta), normal(mean,sd,noise), poisson(shape,rate), exponential(shape,rate),
     nig(mean,precision,shape,rate). All arms must be of one family.
     """
+    family, rows = check_arms(arms)
+    return FAMILIES[family][1](*map(list, zip(*rows, strict=True)))
+
+
+def check_arms(arms: Any) -> tuple[str, list[list[float]]]:
+    """The family and each arm's parameters, as written; refused where they cannot be read."""
+    if not isinstance(arms, str | Iterable):
+        raise ValueError(
+            "arms must be texts such as 'beta(3,1)' or 'normal(0,1,noise=1)x10', or a belief, got "
+            f"{arms!r}"
+        )
     texts = [arms] if isinstance(arms, str) else list(arms)
     if not texts:
         raise ValueError("arms must name at least one arm, such as 'beta(1,1)'")
@@ -49,7 +60,7 @@ def parse_arms(arms: str | Sequence[str]) -> Belief:
             f"arms must all be of one family, got {', '.join(dict.fromkeys(families))}; arms of "
             "different families can be written as NumPyro functions in a model file"
         )
-    return FAMILIES[families[0]][1](*map(list, zip(*rows, strict=True)))
+    return families[0], rows
 
 
 def _parse(text: Any) -> tuple[str, list[float], int]:

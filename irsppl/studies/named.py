@@ -140,7 +140,7 @@ def find_study(study: Any) -> Study:
         found = runpy.run_path(str(path)).get("study")
     except ValueError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(
             f"study file {path} could not be run: {type(error).__name__}: {error}"
         ) from error

@@ -27,19 +27,22 @@ _SAME_ROW = {"ideal": ("opt",), "lagrangian": ("lagr-rt", "lagr-ot")}
 def study_table(data: xr.Dataset) -> pd.DataFrame:
     """The paper's columns, at the table's horizon; one row per policy or bound.
 
-    regret and its standard error, improvement over Thompson sampling (a share of its regret);
+    role: "policy", "bound", or "policy, bound" where one name is both; regret and its standard
+    error, improvement over Thompson sampling (a share of its regret);
     regret bound and its standard error, as a share of the least regret measured; seconds per path.
     """
     at = data.sel(horizon=data.attrs["table_horizon"])
-    columns: dict[str, dict[str, float]] = {}
+    columns: dict[str, dict[str, Any]] = {}
 
-    def put(row: str, **cells: float) -> None:
+    def put(row: str, **cells: Any) -> None:
         columns.setdefault(row, {}).update(cells)
 
+    roles: dict[str, list[str]] = {}
     regrets: dict[str, float] = {}
     for policy in at["policy"].values.tolist():
         sample = at["regret"].sel(policy=policy).values
         regrets[policy] = float(sample.mean())
+        roles[policy] = ["policy"]
         put(
             policy,
             regret=regrets[policy],
@@ -54,6 +57,7 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
         cell = at.sel(penalty=penalty)
         rows = [row for row in _SAME_ROW.get(penalty, ()) if row in regrets] or [penalty]
         for row in rows:
+            roles.setdefault(row, []).append("bound")
             put(
                 row,
                 regret_bound=float(cell["regret_bound"]),
@@ -63,8 +67,10 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
                 put(row, bound_improvement=float(cell["regret_bound"]) / least)
             if "outcome_value" in cell:
                 put(row, bound=float(cell["bound"]), outcome_value=float(cell["outcome_value"]))
+    for row, role in roles.items():
+        put(row, role=", ".join(role))
     wanted = [
-        *("regret", "regret_stderr", "improvement"),
+        *("role", "regret", "regret_stderr", "improvement"),
         *("regret_bound", "regret_bound_stderr", "bound_improvement"),
         *("bound", "outcome_value", "seconds_per_path"),
     ]
@@ -75,7 +81,14 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
 
 def table_text(table: pd.DataFrame, title: str = "") -> str:
     """A table of `study_table` as Markdown that also reads well on a terminal."""
-    headers = ["", "regret (s.e.)", "improvement", "regret bound (s.e.)", "bound / least regret"]
+    headers = [
+        "",
+        "role",
+        "regret (s.e.)",
+        "improvement",
+        "regret bound (s.e.)",
+        "bound / least regret",
+    ]
     inner = "outcome_value" in table
     headers += ["bound", "inner value"] if inner else []
     headers += ["time per path"]
@@ -88,6 +101,7 @@ def table_text(table: pd.DataFrame, title: str = "") -> str:
         tightest = estimate_text(row.get("regret_bound"), row.get("regret_bound_stderr"))
         cells = [
             str(name),
+            str(row["role"]),
             f"**{regret}**" if name == best else regret,
             _percent(row.get("improvement")),
             f"**{tightest}**" if name == tight else tightest,
@@ -98,6 +112,23 @@ def table_text(table: pd.DataFrame, title: str = "") -> str:
             cells += [_number(row.get("bound")), _number(row.get("outcome_value"))]
         rows.append([*cells, _seconds(row.get("seconds_per_path"))])
     return (f"{title}\n\n" if title else "") + text_table(headers, rows)
+
+
+def table_notes(table: pd.DataFrame, data: xr.Dataset) -> str:
+    """What a reader of the table must know beside it."""
+    notes = []
+    if "bound_improvement" in table and table["bound_improvement"].max() > 0:
+        best = table["regret"].idxmin()
+        notes.append(
+            f"bound / least regret: how much of the least regret here ({best}) no policy can avoid"
+        )
+        if table["bound_improvement"].max() > 1:
+            notes[-1] += (
+                "; above 100 % because that regret is an estimate, by chance below its mean (see "
+                "its s.e.): the policy is as good as optimal"
+            )
+    notes += [f"no bound here: {line}" for line in data.attrs.get("no_bound", "").splitlines()]
+    return "".join(f"\n{note}.\n" for note in notes)
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -262,10 +293,10 @@ def path_times_text(table: pd.DataFrame) -> str:
 
 def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -> None:
     """table.md, table.csv, figure.png, figure.svg, data.nc, and compare.md, compare.csv."""
-    told = f"{study.title}, horizon {study.horizon}, {data.attrs['replications']} replications"
+    told = f"{study.title}, {study.told_horizon()}, {data.attrs['replications']} replications"
     table = study_table(data)
     if len(table):
-        _write_text(folder / "table.md", table_text(table, told))
+        _write_text(folder / "table.md", table_text(table, told) + table_notes(table, data))
         _write_text(folder / "table.csv", table.to_csv())
     if compare:
         beside = comparison(study, data)
@@ -287,8 +318,11 @@ def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:
     ]
     encoding = {name: {"zlib": True, "complevel": 4} for name in numeric}
     temporary = path.with_name(f".{path.name}.tmp")
-    data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-    temporary.replace(path)
+    try:
+        data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+        temporary.replace(path)
+    finally:  # half a file on a full disk would be in the way of what comes next
+        temporary.unlink(missing_ok=True)
 
 
 def figure_files(data: xr.Dataset) -> dict[str, bytes]:
@@ -296,9 +330,10 @@ def figure_files(data: xr.Dataset) -> dict[str, bytes]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    from irsppl.plots import plot_horizons
+    from irsppl.plots import legend_height, plot_horizons
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    height = legend_height(data.sizes["policy"] + data.sizes["penalty"])
+    figure = Figure(figsize=(8, height), layout="constrained")
     plot_horizons(data, ax=figure.subplots())
     files = {}
     # The same picture gives the same file: no date, no random identifiers.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,12 +14,14 @@ import numpy as np
 import xarray as xr
 
 from irsppl._checks import as_count
-from irsppl.bounds import CONTROLS, Sampler, solve_inner, steadied_mean
+from irsppl._progress import Progress
+from irsppl.bounds import CONTROLS, Bound, Sampler, _with_tail, solve_inner, steadied_mean
 from irsppl.outcomes import Outcome
-from irsppl.penalties import find_penalty
-from irsppl.simulate import _show, chunks, draw_outcomes, simulate
+from irsppl.penalties import Penalty, find_penalty
+from irsppl.simulate import chunks, draw_outcomes, simulate
+from irsppl.studies.manifest import check_manifest, fingerprints, version
 from irsppl.studies.slip import check_slip, one_stream_outcomes
-from irsppl.studies.store import Store, write_atomically
+from irsppl.studies.store import Store, check_writable
 from irsppl.studies.study import Study
 
 # Replications in one piece: seconds of work, so that an interruption loses little.
@@ -76,66 +78,41 @@ def run_study(
     if compare and study.paper is None:
         raise ValueError(f"study {study.name!r} has no printed figures to compare with")
     if shared_stream:
-        check_slip(study.belief())
-    for horizon in study.all_horizons():  # refuse before any work
-        bandit = study.bandit(horizon)
-        for part in (*study.named_policies().values(), *study.named_penalties().values()):
-            part.verify(bandit)
+        check_slip(study.bandit())
+    no_bound = _check_parts(study)
     folder = pathlib.Path(out) / study.name
     folder.mkdir(parents=True, exist_ok=True)
-    _check_manifest(folder / "manifest.json", study, key, block)
-    runner = _Runner(study, key, Store(folder / "chunks"), _show(progress), workers)
+    check_writable(folder / "manifest.json")
+    check_manifest(folder / "manifest.json", study, key, block)
+    for name, reason in no_bound.items():
+        warnings.warn(f"{name} is left out of the bounds: {reason}", stacklevel=2)
+    runner = _Runner(study, key, Store(folder / "chunks"), progress, workers)
     runner.run(replications, block, shared_stream)
     data = runner.dataset()
-    report.write(study, data, folder, compare)
+    try:
+        report.write(study, data, folder, compare)
+    except OSError as error:
+        raise OSError(
+            f"the table, figure and data could not be written to {folder} ({error}). Nothing is "
+            f"lost: every piece of the work is in {folder / 'chunks'}; run it again to write them"
+        ) from error
     return StudyResult(study, data, folder, runner.computed, runner.reused)
 
 
-# ------------------------------------------------------------------ the manifest
-
-
-def _version() -> str:
-    import irsppl  # not above: the package's front door imports from left to right
-
-    return irsppl.__version__
-
-
-def _check_manifest(path: pathlib.Path, study: Study, key: int, block: int) -> None:
-    """Refuse to mix results that do not belong together; write down what these are."""
-    now: dict[str, Any] = {
-        "irsppl": _version(),
-        "key": key,
-        "block": block,
-        "precision": str(study.belief().predictive_mean().dtype),
-        "study": study.definition(),
-    }
-    if path.exists():
-        try:
-            then = json.loads(path.read_text())
-        except ValueError:
-            raise ValueError(
-                f"{path} is damaged: give another folder, or delete this one"
-            ) from None
-        differences = list(_differences(then, now))
-        if differences:
-            raise ValueError(
-                f"{path.parent} holds results of another run: {'; '.join(differences)}. Give "
-                "another folder, or delete this one"
-            )
-        for part in ("policies", "penalties"):  # what was done before stays on record
-            now["study"][part] = then["study"][part] | now["study"][part]
-    write_atomically(path, (json.dumps(now, indent=1) + "\n").encode())
-
-
-def _differences(then: Any, now: Any, where: str = "") -> Iterable[str]:
-    if isinstance(then, dict) and isinstance(now, dict):
-        # A policy or penalty that only one of the two has changes no other.
-        free = where in ("study.policies", "study.penalties")
-        for name in sorted(then.keys() & now.keys() if free else then.keys() | now.keys()):
-            inside = f"{where}.{name}" if where else name
-            yield from _differences(then.get(name), now.get(name), inside)
-    elif then != now:
-        yield f"{where} was {then!r} and is now {now!r}"
+def _check_parts(study: Study) -> dict[str, str]:
+    """Refuse what cannot be played, before any work; {penalty that gives no bound here: why}."""
+    no_bound: dict[str, str] = {}
+    for horizon in study.all_horizons():
+        bandit = study.bandit(horizon)
+        for policy in study.named_policies().values():
+            policy.verify(bandit)
+        for name, penalty in study.named_penalties().items():
+            penalty.verify(bandit)
+            try:
+                penalty.verify(bandit, as_bound=True)
+            except ValueError as reason:
+                no_bound[name] = str(reason)
+    return no_bound
 
 
 # ------------------------------------------------------------------ the work
@@ -144,14 +121,19 @@ def _differences(then: Any, now: Any, where: str = "") -> Iterable[str]:
 class _Runner:
     """The pieces of a study: which there are, how each is made, what they add up to."""
 
-    def __init__(self, study: Study, key: int, store: Store, progress: bool, workers: int | None):
+    def __init__(
+        self, study: Study, key: int, store: Store, progress: bool | None, workers: int | None
+    ):
         self.study, self.key, self.store = study, key, store
         self.progress, self.workers = progress, workers
         self.horizons = study.all_horizons()
         self.policies = study.named_policies()
-        self.penalties = study.named_penalties()
-        # Without the record of pulls, so that simulations and bounds share compiled programs.
-        self.bandits = {t: study.bandit(t)._shrunk(t) for t in self.horizons}
+        self.no_bound = _check_parts(study)
+        named = study.named_penalties()
+        self.penalties = {name: p for name, p in named.items() if name not in self.no_bound}
+        # Without the record of pulls if possible, so that simulations and bounds share programs.
+        self.bandits = {t: study.bandit(t)._without_record() for t in self.horizons}
+        self.prints = fingerprints(study, key)
         self.pieces: dict[Identity, Arrays] = {}
         self.all_spans: list[tuple[int, int]] = []
         self.slipped: tuple[Any, Outcome] | None = None
@@ -172,7 +154,7 @@ class _Runner:
         self._finish([("exact", name, t) for t in self.horizons for name in names], "exact bounds")
         starts = range(0, replications, block)
         self.all_spans = [(s, min(s + block, replications)) for s in starts]
-        table = self.study.horizon
+        table = self.study.periods
         plan: list[Identity] = [("time", label, table) for label in self.policies]
         # Block by block through everything: each round then takes as long as the one before, which
         # makes the time left honest, and an interrupted run has some of everything.
@@ -188,7 +170,7 @@ class _Runner:
     def _spans(self, horizon: int) -> list[tuple[int, int]]:
         """The blocks of replications played at a horizon: whole ones, so that all share them."""
         most = self.study.figure_replications
-        if most is None or horizon == self.study.horizon:
+        if most is None or horizon == self.study.periods:
             return self.all_spans
         return [span for span in self.all_spans if span[0] < most]
 
@@ -207,37 +189,33 @@ class _Runner:
 
     def _finish(self, plan: list[Identity], title: str) -> None:
         """Compute and save what is not on disk yet."""
-        from tqdm.auto import tqdm
-
         missing = []
         for identity in plan:
-            arrays = self.store.load(identity)
+            arrays = self.store.load(self._on_disk(identity))
             if arrays is None:
                 missing.append(identity)
             else:
                 self.pieces[identity] = arrays
                 self.reused += 1
         total, left = sum(map(_weight, plan)), sum(map(_weight, missing))
-        with tqdm(
-            total=total,
-            initial=total - left,
-            desc=title,
-            unit="pull",
-            unit_scale=True,
-            smoothing=0,  # the time left from the mean speed: pieces differ much
-            disable=not self.progress,
-        ) as bar:
+        with Progress(total, title, "pull", self.progress, initial=total - left) as told:
             for identity in missing:
                 kind, label, horizon = identity[:3]
-                bar.set_postfix_str(f"{label}, horizon {horizon}")
+                told.doing(f"{label}, horizon {horizon}")
                 self.pieces[identity] = self.makers[kind](*identity[1:])
-                self.store.save(identity, self.pieces[identity])
+                self.store.save(self._on_disk(identity), self.pieces[identity])
                 self.computed += 1
-                bar.update(_weight(identity))
+                told.update(_weight(identity))
+
+    def _on_disk(self, identity: Identity) -> Identity:
+        """A piece's identity for the store: with all that its numbers depend on."""
+        kind, label = identity[:2]
+        rows = "policies" if kind.endswith(("policy", "time")) else "penalties"
+        return (*identity, self.prints[rows][label])
 
     # ---- how
     def _make_exact(self, name: str, horizon: int) -> Arrays:
-        value = find_penalty(name).exact(self.bandits[horizon])
+        value = self._penalty(name).exact(self.bandits[horizon])
         return {"value": np.asarray(np.nan if value is None else value, np.float64)}
 
     def _make_policy(
@@ -276,9 +254,12 @@ class _Runner:
         key = jax.random.key(self.key)
         return self._sampler(name, horizon).values(key, stop - start, start)
 
+    def _penalty(self, name: str) -> Penalty:
+        return self.penalties.get(name) or find_penalty(name)
+
     def _sampler(self, name: str, horizon: int) -> Sampler:
         """What samples and estimates a bound that is not known exactly."""
-        penalty = find_penalty(name)
+        penalty = self._penalty(name)
         exact = {c: self._exact(c, horizon) for c in CONTROLS if not penalty.plain}
         controls = {c: value for c, value in exact.items() if value is not None}
         benchmark = self._exact("ts", horizon)
@@ -290,7 +271,7 @@ class _Runner:
     def _make_one_stream_bound(self, name: str, horizon: int, start: int, stop: int) -> Arrays:
         outcomes = self._slip(horizon, start, stop)
         best, value = (
-            find_penalty(n).values(self.bandits[horizon], outcomes) for n in ("ts", name)
+            self._penalty(n).values(self.bandits[horizon], outcomes) for n in ("ts", name)
         )
         return {"regret_bound": best - value}
 
@@ -312,12 +293,20 @@ class _Runner:
         """Bound, its standard error, regret bound, its standard error."""
         exact, benchmark = self._exact(name, horizon), self._exact("ts", horizon)
         if exact is not None and benchmark is not None:
-            return exact, 0.0, benchmark - exact, 0.0
+            return self._told_bound(Bound(name, exact, 0.0, benchmark - exact, 0.0), horizon)
         source = name if exact is None else "ts"
         parts = [self.pieces["bound", source, horizon, *span] for span in self._spans(horizon)]
         values = {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
         known = {} if exact is None else {name: exact}
-        bound = self._sampler(source, horizon).estimates(values, known)[name]
+        return self._told_bound(
+            self._sampler(source, horizon).estimates(values, known)[name], horizon
+        )
+
+    def _told_bound(self, bound: Bound, horizon: int) -> tuple[float, float, float, float]:
+        bandit = self.bandits[horizon]
+        if bandit.tail > 0:
+            key = jax.random.key(self.key)
+            bound = _with_tail(bandit, {bound.penalty: bound}, key)[bound.penalty]
         return bound.value, bound.stderr, bound.regret_bound, bound.regret_stderr
 
     def dataset(self) -> xr.Dataset:
@@ -329,15 +318,16 @@ class _Runner:
                 "policy": ("policy", np.array(policies, dtype=str)),
                 "penalty": ("penalty", np.array(penalties, dtype=str)),
                 "horizon": horizons,
-                "arm": list(self.bandits[self.study.horizon].arm_labels),
+                "arm": list(self.bandits[self.study.periods].arm_labels),
             },
             attrs={
                 "study": self.study.name,
                 "title": self.study.title,
-                "table_horizon": self.study.horizon,
+                "table_horizon": self.study.periods,
                 "replications": count,
                 "key": self.key,
-                "irsppl": _version(),
+                "irsppl": version(),
+                "no_bound": "\n".join(f"{name}: {why}" for name, why in self.no_bound.items()),
             },
         )
 
@@ -383,7 +373,7 @@ class _Runner:
         )
         told = "inner value of each future; not a number where the bound is exact"
         data["inner_value"] = (("penalty", "horizon", "replication"), cells, {"long_name": told})
-        seconds = [float(self.pieces["time", p, self.study.horizon]["seconds"]) for p in policies]
+        seconds = [float(self.pieces["time", p, self.study.periods]["seconds"]) for p in policies]
         data["seconds_per_path"] = ("policy", np.array(seconds), {"units": "s"})
         if self.study.outcome is not None:
             self._add_outcome(data)
@@ -393,7 +383,7 @@ class _Runner:
 
     def _add_outcome(self, data: xr.Dataset) -> None:
         """The inner problems of the future that the study gives by hand."""
-        bandit = self.bandits[self.study.horizon]
+        bandit = self.bandits[self.study.periods]
         outcome = Outcome(**dict(self.study.outcome or {}))
         solved = [solve_inner(bandit, penalty, outcome) for penalty in self.penalties.values()]
         data["outcome_value"] = ("penalty", np.array([np.asarray(s.value).item() for s in solved]))
@@ -410,7 +400,7 @@ class _Runner:
         ):
             dim = "policy" if name == "regret" else "penalty"
             for row in rows:
-                samples = self._joined(kind, row, self.study.horizon, name)
+                samples = self._joined(kind, row, self.study.periods, name)
                 for suffix, value in zip(("", "_stderr"), steadied_mean(samples, []), strict=True):
                     full = f"one_stream_{name}{suffix}"
                     if full not in data:

@@ -14,11 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from irsppl._checks import host64
+from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal
 from irsppl.outcomes import Outcome
 
 
-def check_slip(belief: Belief) -> None:
+def check_slip(bandit: Bandit) -> None:
+    _check_belief(bandit.belief)
+    if bandit.constraints:
+        raise ValueError(
+            "shared_stream shows a slip in tables of plain bandits; it has no meaning with a "
+            f"{sorted(bandit.constraints)[0]}"
+        )
+
+
+def _check_belief(belief: Belief) -> None:
     if not isinstance(belief, BetaBernoulli | NormalNormal):
         raise ValueError(
             "shared_stream shows a slip in tables of Bernoulli and Gaussian arms; it has no "
@@ -28,7 +38,7 @@ def check_slip(belief: Belief) -> None:
 
 def one_stream_outcomes(belief: Belief, horizon: int, seed: int, start: int, count: int) -> Outcome:
     """Futures `[count, ...]` whose means and rewards come from one and the same stream."""
-    check_slip(belief)
+    _check_belief(belief)
     num_arms = belief.num_arms
     means = np.empty((count, num_arms))
     rewards = np.empty((count, num_arms, horizon))

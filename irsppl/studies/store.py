@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import tempfile
 import zlib
 from typing import Any
 
@@ -18,6 +19,7 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
     """After this, or after a crash at any moment within it, `path` is old or new, never half."""
     # One temporary name per file: what a killed run left behind is overwritten by the next.
     temporary = path.with_name(f".{path.name}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)  # should somebody have taken it away meanwhile
     with open(temporary, "wb") as file:
         file.write(content)
         file.flush()
@@ -29,6 +31,23 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def check_writable(path: pathlib.Path) -> None:
+    """Refuse a file that could not be written in the end, before any work is done for it."""
+    folder = path.parent
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give the name of a file")
+    if not folder.is_dir():
+        raise ValueError(f"{path} cannot be written: there is no folder {folder}")
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".irsppl-"):
+            pass
+        if path.exists():
+            with open(path, "r+b"):
+                pass
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 class Store:

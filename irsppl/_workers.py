@@ -1,0 +1,71 @@
+"""Chunks of work, in threads where that is safe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import jax
+
+from irsppl._progress import Progress
+from irsppl.bandit import Bandit
+
+
+def threads_for(bandit: Bandit, compiled: bool, workers: int | None) -> int:
+    """How many threads may work: several only where CPU kernels do it, not XLA."""
+    if not compiled or bandit.belief.kernel_state() is None:
+        return 1
+    return workers or os.cpu_count() or 1
+
+
+def run_chunks(
+    draw: Callable[[int, int, int], Any],
+    work: Callable[[Any, int, int], Any],
+    plan: list[tuple[int, int, int]],
+    progress: bool | None,
+    title: str,
+    workers: int = 1,
+) -> list[Any]:
+    """`work(draw(start, stop, size), start, stop)` of every chunk, in order of chunks.
+
+    Only the calling thread runs XLA: it draws, at most one chunk ahead, and with one worker it does
+    all the work. Other threads run compiled kernels, which release the GIL. XLA programs with loops
+    share one pool of threads on a CPU, so that two of them at once can wait for each other for
+    ever. An interruption waits for nobody: what other threads still do is dropped.
+    """
+    done: list[Any] = [None] * len(plan)
+    with Progress(plan[-1][1], title, "rep", progress) as told:
+        if workers == 1 or len(plan) == 1:
+            for i, (start, stop, size) in enumerate(plan):
+                done[i] = work(draw(start, stop, size), start, stop)
+                told.update(stop - start)
+            return done
+        # A caller's `with jax.enable_x64()` holds for its own thread only.
+        wide = jax.config.read("jax_enable_x64")
+
+        def in_thread(futures: Any, start: int, stop: int) -> Any:
+            with jax.enable_x64(wide):
+                return work(futures, start, stop)
+
+        pool = ThreadPoolExecutor(min(workers, len(plan)), "irsppl")
+        running: dict[Future[Any], int] = {}
+
+        def collect(at_most: int) -> None:
+            while len(running) > at_most:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    i = running.pop(future)
+                    done[i] = future.result()
+                    told.update(plan[i][1] - plan[i][0])
+
+        try:
+            for i, (start, stop, size) in enumerate(plan):
+                # Drawn to the end here: XLA would go on behind our back, beside the next draw.
+                futures = jax.block_until_ready(draw(start, stop, size))
+                running[pool.submit(in_thread, futures, start, stop)] = i
+                collect(workers)
+            collect(0)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return done

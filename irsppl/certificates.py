@@ -1,0 +1,162 @@
+"""Certificates: how much of the best possible value a policy earns at least."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from statistics import NormalDist
+from typing import Any
+
+import jax
+
+from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run
+from irsppl.bandit import Bandit, check_bandit
+from irsppl.bounds import Bounds, bound, mean_error
+from irsppl.penalties import find_penalty
+from irsppl.results import finite_result
+from irsppl.simulate import name_policies, simulate
+
+# A normal interval from fewer would promise more than it holds.
+FEWEST = 30
+
+
+class Estimate(float):
+    """A number that knows its standard error: `.value`, `.stderr`."""
+
+    stderr: float
+
+    def __new__(cls, value: float, stderr: float) -> Estimate:
+        self = super().__new__(cls, value)
+        self.stderr = stderr
+        return self
+
+    @property
+    def value(self) -> float:
+        return float(self)
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g}, stderr={self.stderr:.2g})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """How much of the best possible value a policy earns at least.
+
+    lower: the policy's value; upper: the bound on any policy's value; both estimates with standard
+    errors, from independent samples. ratio = lower / upper, an estimate too, is NaN, with `reason`,
+    if upper <= 0. What is certified is the lower limit of `interval(level)`: it lies above the true
+    ratio with probability (1 - level) / 2, and the true ratio is at most the policy's share of the
+    optimum.
+    """
+
+    policy: str
+    penalty: str
+    lower: Estimate
+    upper: Estimate
+    reason: str | None = None
+
+    @property
+    def gap(self) -> Estimate:
+        """upper - lower: what is left to gain, at most."""
+        error = math.hypot(self.lower.stderr, self.upper.stderr)
+        return Estimate(self.upper.value - self.lower.value, error)
+
+    @property
+    def ratio(self) -> float:
+        return self.lower.value / self.upper.value if self.upper.value > 0 else math.nan
+
+    def interval(self, level: float = 0.95, of: str = "ratio") -> tuple[float, float]:
+        """Normal confidence interval of the ratio (or of="gap")."""
+        number = isinstance(level, numbers.Real) and not isinstance(level, bool)
+        if not (number and 0 < level < 1):
+            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+        z = NormalDist().inv_cdf(0.5 + level / 2)
+        if of == "gap":
+            return self.gap.value - z * self.gap.stderr, self.gap.value + z * self.gap.stderr
+        if of != "ratio":
+            raise ValueError(f"of must be 'ratio' or 'gap', got {of!r}")
+        if math.isnan(self.ratio):
+            return math.nan, math.nan
+        error = math.hypot(self.lower.stderr, self.ratio * self.upper.stderr) / self.upper.value
+        return self.ratio - z * error, self.ratio + z * error
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.policy} earns {self.lower.value:.6g} (s.e. {self.lower.stderr:.2g}); no policy "
+            f"earns more than {self.upper.value:.6g} (s.e. {self.upper.stderr:.2g}, {self.penalty})"
+        )
+        if self.reason:
+            return f"{head}. {self.reason}"
+        low, high = self.interval(0.95)
+        surely = math.floor(1000 * min(low, 1.0)) / 1000  # rounded down, as a promise is
+        return (
+            f"{head}: with 97.5% confidence {self.policy} earns at least {surely:.1%} of the "
+            f"optimum (estimate {self.ratio:.2%}, 95% interval {low:.2%} to {high:.2%})"
+        )
+
+    def __repr__(self) -> str:
+        return f"Certificate({self})"
+
+
+def default_penalties(bandit: Bandit) -> list[str]:
+    """Cheap penalties of which one is tight: which, depends on the arms and the constraints."""
+    apart = bandit.belief.is_independent
+    allocation = "irs.v-zero" if apart and bandit.delay is None else "irs.v-zero-separable"
+    names = ["irs.ff", allocation]
+    if not apart or bandit.purse is not None:  # elsewhere it is never the tightest
+        names.append("irs.fh")
+
+    def gives_bound(name: str) -> bool:
+        try:
+            find_penalty(name).verify(bandit, as_bound=True)
+        except ValueError:
+            return False
+        return True
+
+    return [name for name in names if gives_bound(name)]
+
+
+def certify(
+    bandit: Bandit,
+    policy: Any,
+    penalty: Any = None,
+    key: Any = 0,
+    num_replications: int = 20_000,
+    num_samples: int = 20_000,
+    *,
+    progress: bool | None = None,
+) -> Certificate:
+    """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
+
+    With several penalties the tightest serves, picked on a pilot sample; by default those that are
+    cheap and tight for such a bandit (`default_penalties`). At least 30 replications and samples:
+    its interval rests on their standard errors.
+    """
+    check_bandit(bandit)
+    check_run(progress)
+    key = as_key(key)
+    penalty = default_penalties(bandit) if penalty is None else penalty
+    num_replications = as_count("num_replications", num_replications, FEWEST, MOST_FUTURES)
+    num_samples = as_count("num_samples", num_samples, FEWEST, MOST_FUTURES)
+    named = name_policies(policy)
+    if len(named) != 1:
+        raise ValueError(f"policy must be one policy, got {list(named)}")
+    label = next(iter(named))
+    upper = bound(bandit, penalty, jax.random.fold_in(key, 3), num_samples, progress=progress)
+    if isinstance(upper, Bounds):
+        upper = upper.tightest
+    data = simulate(bandit, named, jax.random.fold_in(key, 4), num_replications, progress=progress)
+    benchmark = find_penalty("ts").exact(bandit)
+    if benchmark is None:
+        value, error = mean_error(data["value"].values[0])
+    else:  # regret varies far less than value, and the mean of the difference is known
+        regret, error = mean_error(data["regret"].values[0])
+        value = benchmark - regret
+    finite_result(bandit, f"policy {label}", value=value, stderr=error)
+    reason = None
+    if not upper.value > 0:
+        reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
+    return Certificate(
+        label, upper.penalty, Estimate(value, error), Estimate(upper.value, upper.stderr), reason
+    )

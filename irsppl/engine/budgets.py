@@ -1,0 +1,227 @@
+"""What pulls cost: nothing, or money of which there is so much."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.verbs import implements
+from irsppl.inner.cpu import allocation
+from irsppl.inner.cpu.allocation import PAD
+from irsppl.inner.cpu.knapsack import _SHIFTS, _constant_batch, _groups_batch
+from irsppl.inner.cpu.rng import KERNEL
+
+
+class Free(NamedTuple):
+    """Pulls cost nothing."""
+
+    zero: int
+
+
+class Purse(NamedTuple):
+    """Costs and money in whole units, and the knapsacks' work arrays.
+
+    The knapsacks count in cells of ``step`` units, rounded down (see `irsppl.budgets.Purse`).
+    """
+
+    costs: NDArray[np.int64]  # [K]
+    grid_costs: NDArray[np.int64]  # [K]
+    ones: NDArray[np.int64]  # [K]
+    full: int  # money at the start
+    step: int
+    cheapest: int  # least cost, in units
+    least_cells: int  # and in cells
+    capped: bool  # whether periods can run out before the money does
+    money: NDArray[np.int64]  # [1]
+    left: NDArray[np.int64]  # [2, 1]: money in cells, periods, for the solvers
+    values: NDArray[np.float64]  # [1, K]
+    best: NDArray[np.float64]  # [rows, cells + 1]
+    choice: NDArray[np.int16]
+    payoffs: NDArray[np.float32]  # [1, K, N + 1]
+    table: NDArray[np.float32]
+    shape: tuple[int, int, int]
+    work: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+    out: NDArray[np.float64]  # [1]
+    out_groups: NDArray[np.float32]  # [1]
+    pulls: NDArray[np.int32]  # [1, K]
+
+
+def purse(
+    costs: Any, money: int, step: int, cells: int, capped: bool, periods: int, groups: bool
+) -> Purse:
+    """A purse with ``money`` units left and at most ``periods`` pulls; ``groups``: for V-Zero."""
+    costs = np.array(costs, np.int64)
+    num_arms = costs.size
+    grid = np.minimum(costs // step, cells + 1)
+    rows = periods + 1 if capped else 1
+    payable = grid[grid <= cells]
+    guard = min((_SHIFTS - 1) * int(payable.max(initial=0)), cells)
+    stride = (guard + cells + 1 + 15) // 16 * 16
+    area = stride * rows
+    # The knapsack over periods alone may need a longer row than the money does.
+    area = max(area, (guard + max(cells, periods) + 1 + 15) // 16 * 16)
+    size = max(num_arms - 1, 1) * area if groups else 0
+    return Purse(
+        costs,
+        grid,
+        np.ones_like(costs),
+        int(money),
+        int(step),
+        int(costs.min()),
+        int(grid.min()),
+        bool(capped),
+        np.zeros(1, np.int64),
+        np.zeros((2, 1), np.int64),
+        np.zeros((1, num_arms)),
+        np.zeros((rows, cells + 1)),
+        np.zeros((rows, cells + 1), np.int16),
+        np.zeros((1, num_arms, periods + 1 if groups else 1), np.float32),
+        np.full(size, -np.inf, np.float32),
+        (stride, guard, area),
+        (np.zeros(num_arms, np.int64), np.zeros(num_arms, np.int64), np.zeros(num_arms)),
+        np.zeros(1),
+        np.zeros(1, np.float32),
+        np.zeros((1, num_arms), np.int32),
+    )
+
+
+@implements(verbs.open_up, Free)
+def _(limit):
+    pass
+
+
+@implements(verbs.affordable, Free)
+def _(purse, arm):
+    return True
+
+
+@implements(verbs.may_stop, Free)
+def _(purse):
+    return False
+
+
+@implements(verbs.pay, Free)
+def _(purse, arm, remaining):
+    return remaining
+
+
+@implements(verbs.purchases, Free)
+def _(purse, arm, periods):
+    return periods - 1
+
+
+@implements(verbs.best_constant, Free)
+def _(purse, scores, remaining):
+    chosen = 0
+    best = -np.inf
+    for a in range(scores.size):
+        if scores[a] > best:
+            best = scores[a]
+            chosen = a
+    return chosen
+
+
+@implements(verbs.best_groups, Free)
+def _(purse, work, num_arms, periods):
+    allocation.solve(
+        work.cells, work.marks, work.least, num_arms, work.horizon, periods, work.counts
+    )
+    # Any arm with a pull would be a first action; the most pulled one makes it like TS for long
+    # horizons (paper, Proposition on asymptotic behaviour).
+    chosen = 0
+    for a in range(1, num_arms):
+        if work.counts[a] > work.counts[chosen]:
+            chosen = a
+    return chosen
+
+
+@implements(verbs.open_up, Purse)
+def _(limit):
+    limit.money[0] = limit.full
+
+
+@implements(verbs.affordable, Purse)
+def _(purse, arm):
+    return purse.costs[arm] <= purse.money[0]
+
+
+@implements(verbs.may_stop, Purse)
+def _(purse):
+    return True
+
+
+@implements(verbs.pay, Purse)
+def _(purse, arm, remaining):
+    purse.money[0] -= purse.costs[arm]
+    return min(remaining, purse.money[0] // purse.cheapest)
+
+
+@implements(verbs.purchases, Purse)
+def _(purse, arm, periods):
+    return max(purse.money[0] - purse.costs[arm], 0) // purse.costs[arm]
+
+
+@njit(**KERNEL)
+def _most_pulled(pulls: NDArray[np.int32]) -> int:
+    """The arm with the most pulls; -1 where there are none."""
+    chosen = -1
+    most = 0
+    for a in range(pulls.size):
+        if pulls[a] > most:
+            most = pulls[a]
+            chosen = a
+    return chosen
+
+
+@implements(verbs.best_constant, Purse)
+def _(purse, scores, remaining):
+    purse.left[0, 0] = purse.money[0] // purse.step
+    purse.left[1, 0] = remaining
+    bounded = purse.capped and remaining < purse.left[0, 0] // purse.least_cells
+    for a in range(scores.size):
+        # On a coarse grid an arm might seem payable that is not.
+        payable = purse.costs[a] <= purse.money[0]
+        purse.values[0, a] = scores[a] if payable else -np.inf
+    _constant_batch(
+        purse.values,
+        purse.grid_costs,
+        purse.left[0],
+        purse.left[1],
+        bounded,
+        purse.best,
+        purse.choice,
+        purse.out,
+        purse.pulls,
+    )
+    return _most_pulled(purse.pulls[0])
+
+
+@implements(verbs.best_groups, Purse)
+def _(purse, work, num_arms, periods):
+    stride = allocation.row_stride(work.horizon)
+    for a in range(num_arms):
+        most = min(purse.money[0] // purse.costs[a], periods)
+        begin = a * stride + PAD
+        for n in range(purse.payoffs.shape[2]):
+            purse.payoffs[0, a, n] = work.cells[begin + n] if n <= most else -np.inf
+    purse.left[0, 0] = purse.money[0] // purse.step
+    purse.left[1, 0] = periods
+    bounded = purse.capped and periods < purse.left[0, 0] // purse.least_cells
+    _groups_batch(
+        purse.payoffs,
+        purse.grid_costs,
+        purse.ones,
+        purse.left[0],
+        purse.left[1],
+        bounded,
+        purse.table,
+        purse.shape,
+        purse.work,
+        purse.out_groups,
+        purse.pulls,
+    )
+    return _most_pulled(purse.pulls[0])

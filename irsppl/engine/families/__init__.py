@@ -1,0 +1,120 @@
+"""Beliefs as parts of the engine. To add one: a file, and a line in `_MAKERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from irsppl._checks import host64
+from irsppl.beliefs import Belief
+from irsppl.beliefs._joint import JointPoints
+from irsppl.beliefs._points import Points, RewardTables
+from irsppl.beliefs.beta_bernoulli import BetaBernoulli
+from irsppl.beliefs.dirichlet_categorical import DirichletCategorical
+from irsppl.beliefs.gamma_exponential import GammaExponential
+from irsppl.beliefs.gamma_poisson import GammaPoisson
+from irsppl.beliefs.linear_gaussian import _LEAST_SD as LEAST_SD
+from irsppl.beliefs.linear_gaussian import LinearGaussian
+from irsppl.beliefs.normal_inverse_gamma import NormalInverseGamma
+from irsppl.beliefs.normal_normal import NormalNormal
+from irsppl.beliefs.particles import JointParticles, Particles
+from irsppl.beliefs.quadrature import Quadrature
+from irsppl.engine.families.dirichlet import dirichlet_categorical
+from irsppl.engine.families.joint import joint_points
+from irsppl.engine.families.linear import linear_gaussian
+from irsppl.engine.families.natural import natural
+from irsppl.engine.families.normal_gamma import normal_inverse_gamma
+from irsppl.engine.families.points import points
+
+# A maker: horizon of the futures that a rule asks for (0: none) -> the part, in the belief's state.
+Maker = Callable[[int], Any]
+
+
+def family_of(belief: Belief, needs: frozenset[str]) -> Maker | None:
+    """What makes the belief's part, or None where it has none that answers these questions."""
+    found = _MAKERS.get(type(belief))
+    return None if found is None else found(belief, needs)
+
+
+def _natural(belief: Any, needs: frozenset[str]) -> Maker:
+    code, xi, nu, sd = belief.kernel_state()
+    return lambda horizon: natural(code, xi, nu, sd, horizon)
+
+
+def _points(belief: Any, needs: frozenset[str]) -> Maker | None:
+    tables = _tables(belief)
+    if tables is None:
+        return None
+    mu = host64(belief.mu)
+    return lambda horizon: points(*tables, mu, horizon)
+
+
+def _joint(belief: Any, needs: frozenset[str]) -> Maker | None:
+    tables = _tables(belief)
+    if tables is None or "path" in needs:
+        return None
+    mu = host64(belief.mu)
+    return lambda horizon: joint_points(*tables, mu, horizon, "separable" in needs)
+
+
+def _normal_gamma(belief: Any, needs: frozenset[str]) -> Maker:
+    fields = (belief.mean, belief.precision, belief.shape, belief.rate)
+    mean, precision, shape, rate = map(host64, fields)
+    return lambda horizon: normal_inverse_gamma(mean, precision, shape, rate, horizon)
+
+
+def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker | None:
+    if "index" in needs:
+        return None
+    alpha, values = belief.finite_support()
+    return lambda horizon: dirichlet_categorical(alpha, values)
+
+
+def _linear(belief: Any, needs: frozenset[str]) -> Maker | None:
+    if needs & {"path", "separable"}:
+        return None
+    fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
+    x, noise, offset, mean, root = map(host64, fields)
+    return lambda horizon: linear_gaussian(x, noise, offset, mean, root, LEAST_SD, horizon)
+
+
+# Tables of likelihoods by what they are made of: a loop of decisions asks for them every time.
+_KEPT: dict[Any, RewardTables] = {}
+_MOST_KEPT = 16
+
+
+def _tables(belief: Any) -> RewardTables | None:
+    """`reward_tables`, remembered while the points stay where they are."""
+    import jax
+
+    models = getattr(belief, "models", None) or belief.model
+    leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief.params)]
+    place = (models, getattr(belief, "groups", None), *leaves)
+    found = _KEPT.get(place)
+    if found is None:
+        found = belief.reward_tables()
+        if found is None:
+            return None
+        while len(_KEPT) >= _MOST_KEPT:
+            _KEPT.pop(next(iter(_KEPT)), None)
+        _KEPT[place] = found
+    weights = np.exp(host64(belief.log_weights))
+    return found._replace(weights=weights / weights.sum(axis=-1, keepdims=True))
+
+
+_MAKERS: dict[type, Callable[[Any, frozenset[str]], Maker | None]] = {
+    BetaBernoulli: _natural,
+    NormalNormal: _natural,
+    GammaPoisson: _natural,
+    GammaExponential: _natural,
+    Points: _points,
+    Quadrature: _points,
+    Particles: _points,
+    JointPoints: _joint,
+    JointParticles: _joint,
+    NormalInverseGamma: _normal_gamma,
+    DirichletCategorical: _dirichlet,
+    LinearGaussian: _linear,
+}

@@ -1,0 +1,213 @@
+"""Linear-Gaussian arms: rewards N(features[a] theta + offset[a], noise_sd[a]^2), theta shared."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.verbs import INLINE, implements
+from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.families import NORMAL_NORMAL
+from irsppl.inner.cpu.index import _bracket, expected_gain
+
+
+class LinearGaussian(NamedTuple):
+    """The covariance is root root', as in `irsppl.LinearGaussian`; d weights."""
+
+    features: NDArray[np.float64]  # [K, d]
+    noise: NDArray[np.float64]  # [K]
+    offset: NDArray[np.float64]  # [K]
+    floor: float  # least standard deviation of a mean, in units of the noise
+    first_mean: NDArray[np.float64]  # [d]
+    first_root: NDArray[np.float64]  # [d, d]
+    mean: NDArray[np.float64]  # [d], now
+    root: NDArray[np.float64]  # [d, d]
+    means: NDArray[np.float64]  # [K] predictive
+    spread: NDArray[np.float64]  # [K, d]: features root
+    work: NDArray[np.float64]  # [d, d + 2]
+    # Every arm alone, as a conjugate Gaussian, and its future as far as it has been drawn.
+    xi: NDArray[np.float64]  # [K]
+    nu: NDArray[np.float64]  # [K]
+    truth: NDArray[np.float64]  # [K]
+    drawn: NDArray[np.int64]  # [K]
+    futures: NDArray[np.float64]  # [K, T]
+
+
+def linear_gaussian(
+    features: Any, noise: Any, offset: Any, mean: Any, root: Any, floor: float, horizon: int
+) -> LinearGaussian:
+    """features [K, d], noise and offset [K], mean [d], root [d, d]; futures of T rewards."""
+    features, noise, offset, mean, root = (
+        np.array(x, np.float64) for x in (features, noise, offset, mean, root)
+    )
+    arms, dim = features.shape
+    return LinearGaussian(
+        features,
+        noise,
+        offset,
+        float(floor),
+        mean,
+        root,
+        np.empty(dim),
+        np.empty((dim, dim)),
+        np.empty(arms),
+        np.empty((arms, dim)),
+        np.empty((dim, dim + 2)),
+        np.empty(arms),
+        np.empty(arms),
+        np.empty(arms),
+        np.zeros(arms, np.int64),
+        np.empty((arms, horizon)),
+    )
+
+
+@njit(**INLINE)
+def _refresh(family: LinearGaussian) -> None:
+    """Predictive means and spreads of the arms."""
+    arms, dim = family.features.shape
+    for a in range(arms):
+        total = family.offset[a]
+        for i in range(dim):
+            total += family.features[a, i] * family.mean[i]
+            s = 0.0
+            for j in range(dim):
+                s += family.features[a, j] * family.root[j, i]
+            family.spread[a, i] = s
+        family.means[a] = total
+
+
+@implements(verbs.reset, LinearGaussian)
+def _(family):
+    for i in range(family.mean.size):
+        family.mean[i] = family.first_mean[i]
+        for j in range(family.mean.size):
+            family.root[i, j] = family.first_root[i, j]
+    _refresh(family)
+
+
+@implements(verbs.observe, LinearGaussian)
+def _(family, arm, reward):
+    # Potter (1963): with f = root' x and v = f'f + s^2 the new root is
+    # root (I - f f' / (v + s sqrt(v))), whose square is the posterior covariance.
+    dim, s = family.mean.size, family.noise[arm]
+    f = family.spread[arm]
+    v = s * s
+    for i in range(dim):
+        v += f[i] * f[i]
+    surprise = (reward - family.means[arm]) / v
+    shrink = 1.0 / (v + s * math.sqrt(v))
+    for i in range(dim):
+        total = 0.0
+        for j in range(dim):
+            total += family.root[i, j] * f[j]
+        family.mean[i] += total * surprise
+        for j in range(dim):
+            family.root[i, j] -= total * shrink * f[j]
+    _refresh(family)
+
+
+@implements(verbs.mean, LinearGaussian)
+def _(family, arm):
+    return family.means[arm]
+
+
+@implements(verbs.draw_means, LinearGaussian)
+def _(family, rng, out):
+    dim = family.mean.size
+    for a in range(out.size):
+        out[a] = family.means[a]
+    for i in range(dim):
+        z = random.normal(rng)
+        for a in range(out.size):
+            out[a] += family.spread[a, i] * z
+
+
+@implements(verbs.draw_future_means, LinearGaussian)
+def _(family, rng, counts, out):
+    # In whitened weights: precision A = I + sum_b n_b g_b g_b' with g_b = spread_b / noise_b, and
+    # the means rise by noise_a g_a' A^-1 c, c = sum_b g_b (surprises of b, in noise units).
+    dim, work = family.mean.size, family.work
+    for i in range(dim):
+        work[i, dim] = random.normal(rng)  # the weights themselves
+        work[i, dim + 1] = 0.0
+        for j in range(dim):
+            work[i, j] = 1.0 if i == j else 0.0
+    for b in range(out.size):
+        n = float(counts[b])
+        if n <= 0.0:
+            continue
+        inv = 1.0 / family.noise[b]
+        seen = 0.0
+        for i in range(dim):
+            seen += family.spread[b, i] * work[i, dim]
+        seen = n * seen * inv + math.sqrt(n) * random.normal(rng)
+        for i in range(dim):
+            g = family.spread[b, i] * inv
+            work[i, dim + 1] += g * seen
+            for j in range(i + 1):
+                work[i, j] += n * g * family.spread[b, j] * inv
+    # Cholesky in place, then two triangular systems.
+    for j in range(dim):
+        for k in range(j):
+            work[j, j] -= work[j, k] * work[j, k]
+        work[j, j] = math.sqrt(work[j, j])
+        for i in range(j + 1, dim):
+            for k in range(j):
+                work[i, j] -= work[i, k] * work[j, k]
+            work[i, j] /= work[j, j]
+    for i in range(dim):
+        for k in range(i):
+            work[i, dim + 1] -= work[i, k] * work[k, dim + 1]
+        work[i, dim + 1] /= work[i, i]
+    for i in range(dim - 1, -1, -1):
+        for k in range(i + 1, dim):
+            work[i, dim + 1] -= work[k, i] * work[k, dim + 1]
+        work[i, dim + 1] /= work[i, i]
+    for a in range(out.size):
+        total = family.means[a]
+        for i in range(dim):
+            total += family.spread[a, i] * work[i, dim + 1]
+        out[a] = total
+
+
+# ------------------------------------------------------------------ one arm at a time: the index
+
+
+@implements(verbs.renew, LinearGaussian)
+def _(family, rng):
+    arms, dim = family.spread.shape
+    for a in range(arms):
+        square = 0.0
+        for i in range(dim):
+            square += family.spread[a, i] * family.spread[a, i]
+        noise = family.noise[a]
+        sd = max(math.sqrt(square), family.floor * noise)
+        family.nu[a] = noise * noise / (sd * sd)
+        family.xi[a] = family.means[a] * family.nu[a]
+        family.drawn[a] = 0
+    verbs.draw_means(family, rng, family.truth)  # one draw of the weights for all arms
+
+
+@implements(verbs.bracket, LinearGaussian)
+def _(family, horizon):
+    return _bracket(NORMAL_NORMAL, family.xi, family.nu, family.noise, horizon)
+
+
+@implements(verbs.begin, LinearGaussian)
+def _(family, arm, lam, node):
+    xi, nu = family.xi[arm], family.nu[arm]
+    return xi / nu, expected_gain(NORMAL_NORMAL, xi, nu, family.noise[arm], lam), xi, nu
+
+
+@implements(verbs.follow, LinearGaussian)
+def _(family, rng, arm, at, lam, cursor):
+    if family.drawn[arm] <= at:
+        family.futures[arm, at] = family.truth[arm] + family.noise[arm] * random.normal(rng)
+        family.drawn[arm] = at + 1
+    xi, nu = cursor[2] + family.futures[arm, at], cursor[3] + 1.0
+    return xi / nu, expected_gain(NORMAL_NORMAL, xi, nu, family.noise[arm], lam), xi, nu

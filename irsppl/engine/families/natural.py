@@ -1,0 +1,217 @@
+"""The conjugate families whose state is a sum and a count: xi and nu per arm.
+
+Samplers and closed forms are those of `irsppl.inner.cpu.families` and `irsppl.inner.cpu.index`. The
+family's code is a constant of each type, so that every branch on it is decided at compilation.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from irsppl.engine import verbs
+from irsppl.engine.verbs import implements
+from irsppl.inner.cpu import families
+from irsppl.inner.cpu import index as closed
+from irsppl.inner.cpu import rng as random
+
+# xi0, nu0, sd [K]: the first state, and the noise of Gaussian rewards; xi, nu [K]: the state now.
+# futures [K, T, 1], drawn [K], tail, theta [K, 1]: each arm's future, as far as it has been drawn.
+_FIELDS = "xi0 nu0 sd xi nu futures drawn tail theta"
+# Between decisions the Beta family keeps each arm's CDF and density term at the nodes of the
+# index's bisection tree (kept [K, nodes, 2]; a negative term marks an absent node), which a reward
+# carries on by one step of a recurrence.
+BetaBernoulli = namedtuple("BetaBernoulli", _FIELDS + " kept nodes count places")  # type: ignore[misc]
+NormalNormal = namedtuple("NormalNormal", _FIELDS)  # type: ignore[misc]
+GammaPoisson = namedtuple("GammaPoisson", _FIELDS)  # type: ignore[misc]
+GammaExponential = namedtuple("GammaExponential", _FIELDS)  # type: ignore[misc]
+
+_KINDS = (BetaBernoulli, NormalNormal, GammaPoisson, GammaExponential)  # in order of their codes
+_PLAIN = _KINDS[1:]
+
+
+def natural(code: int, xi: Any, nu: Any, sd: Any, horizon: int) -> Any:
+    """The family of that code (`irsppl.inner.cpu.families`) in state xi, nu; futures of length T.
+
+    horizon: 0 where no rule asks for futures.
+    """
+    xi, nu, sd = (np.array(x, np.float64) for x in (xi, nu, sd))
+    arms = xi.size
+    fields = [
+        xi,
+        nu,
+        sd,
+        np.empty(arms),
+        np.empty(arms),
+        np.empty((arms, horizon, 1)),
+        np.zeros(arms, np.int64),
+        np.empty((arms, 1)),
+        np.empty((arms, 1)),
+    ]
+    if code == families.BETA_BERNOULLI:
+        size = closed._CACHED_NODES if horizon > 0 else 1
+        fields += [
+            np.full((arms, size, 2), -1.0),
+            np.zeros((arms, size), np.int64),
+            np.zeros(arms, np.int64),
+            closed._node_places(size),
+        ]
+    return _KINDS[code](*fields)
+
+
+@implements(verbs.reset, *_PLAIN)
+def _(family):
+    for a in range(family.xi.size):
+        family.xi[a] = family.xi0[a]
+        family.nu[a] = family.nu0[a]
+
+
+@implements(verbs.reset, BetaBernoulli)
+def _(family):
+    for a in range(family.xi.size):
+        family.xi[a] = family.xi0[a]
+        family.nu[a] = family.nu0[a]
+        for i in range(family.count[a]):
+            family.kept[a, family.nodes[a, i], 1] = -1.0
+        family.count[a] = 0
+
+
+@implements(verbs.observe, *_PLAIN)
+def _(family, arm, reward):
+    family.xi[arm] += reward
+    family.nu[arm] += 1.0
+
+
+@implements(verbs.observe, BetaBernoulli)
+def _(family, arm, reward):
+    count = family.count[arm]
+    if count > 0:
+        closed._advance_kept(
+            family.kept[arm],
+            family.nodes[arm, :count],
+            family.places,
+            family.xi[arm],
+            family.nu[arm],
+            reward,
+        )
+    family.xi[arm] += reward
+    family.nu[arm] += 1.0
+
+
+@implements(verbs.mean, *_KINDS)
+def _(family, arm):
+    return family.xi[arm] / family.nu[arm]
+
+
+def _samplers(kind: Any, code: int) -> None:
+    @implements(verbs.draw_means, kind)
+    def _(family, rng, out):
+        for a in range(out.size):
+            out[a] = families.sample_mean(rng, code, family.xi[a], family.nu[a], family.sd[a])
+
+    @implements(verbs.draw_future_means, kind)
+    def _(family, rng, counts, out):
+        for a in range(out.size):
+            xi, nu, n = family.xi[a], family.nu[a], counts[a]
+            earned = families.sample_sum(rng, code, xi, nu, family.sd[a], n)
+            out[a] = (xi + earned) / (nu + n)
+
+    @implements(verbs.draw_path, kind)
+    def _(family, rng, arm, length, out, start, cumulative):
+        return families.sample_path(
+            rng,
+            code,
+            family.xi[arm],
+            family.nu[arm],
+            family.sd[arm],
+            length,
+            out,
+            start,
+            cumulative,
+        )
+
+    @implements(verbs.bracket, kind)
+    def _(family, horizon):
+        return closed._bracket(code, family.xi, family.nu, family.sd, horizon)
+
+
+def _futures(kind: Any, code: int) -> None:
+    @implements(verbs.begin, kind)
+    def _(family, arm, lam, node):
+        xi, nu = family.xi[arm], family.nu[arm]
+        gain = closed.expected_gain(code, xi, nu, family.sd[arm], lam)
+        return xi / nu, gain, xi, nu
+
+    @implements(verbs.follow, kind)
+    def _(family, rng, arm, at, lam, cursor):
+        if family.drawn[arm] <= at:
+            closed._draw_step(
+                code,
+                arm,
+                family.nu[arm],
+                family.sd[arm],
+                at,
+                family.futures,
+                family.tail,
+                family.theta,
+                rng,
+            )
+            family.drawn[arm] = at + 1
+        xi, nu = cursor[2] + family.futures[arm, at, 0], cursor[3] + 1.0
+        return xi / nu, closed.expected_gain(code, xi, nu, family.sd[arm], lam), xi, nu
+
+
+for _code, _kind in enumerate(_KINDS):
+    _samplers(_kind, _code)
+    if _kind is not BetaBernoulli:
+        _futures(_kind, _code)
+
+
+@implements(verbs.renew, *_KINDS)
+def _(family, rng):
+    for a in range(family.xi.size):
+        family.drawn[a] = 0
+        family.tail[a, 0] = family.xi[a]
+
+
+@implements(verbs.begin, BetaBernoulli)
+def _(family, arm, lam, node):
+    xi, nu = family.xi[arm], family.nu[arm]
+    if node == 0 or node >= family.kept.shape[1]:
+        below, p = closed._beta_start(xi, nu - xi, lam)
+    else:
+        if family.kept[arm, node, 1] < 0.0:
+            below, p = closed._beta_start(xi, nu - xi, lam)
+            family.kept[arm, node, 0] = below
+            family.kept[arm, node, 1] = p
+            family.nodes[arm, family.count[arm]] = node
+            family.count[arm] += 1
+        below = family.kept[arm, node, 0]
+        p = family.kept[arm, node, 1]
+    mean = xi / nu
+    return mean, (mean - lam) * (1.0 - below) + p / nu, xi, nu, below, p
+
+
+@implements(verbs.follow, BetaBernoulli)
+def _(family, rng, arm, at, lam, cursor):
+    _, _, xi, nu, below, p = cursor
+    if family.drawn[arm] > at:
+        reward = family.futures[arm, at, 0]
+    else:
+        # The urn's step: the predictive law after the rewards so far.
+        reward = 1.0 if random.uniform(rng) * nu < xi else 0.0
+        family.futures[arm, at, 0] = reward
+        family.drawn[arm] = at + 1
+    # Selected, not branched on: rewards are what a branch predictor cannot guess.
+    success = reward > 0.5
+    inv = 1.0 / (xi if success else nu - xi)
+    factor = (lam if success else 1.0 - lam) * nu * inv
+    below -= p * (inv if success else -inv)
+    p = max(p * factor, closed._TINY)
+    xi += reward
+    nu += 1.0
+    inv = 1.0 / nu
+    mean = xi * inv
+    return mean, (mean - lam) * (1.0 - below) + p * inv, xi, nu, below, p

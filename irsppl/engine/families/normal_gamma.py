@@ -1,0 +1,169 @@
+"""Gaussian rewards with unknown mean and variance, normal-inverse-gamma belief."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.verbs import INLINE, implements
+from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.index import beta_cdf
+from irsppl.inner.cpu.rng import KERNEL
+
+
+class NormalInverseGamma(NamedTuple):
+    """mu ~ N(mean, variance / precision), 1 / variance ~ Gamma(shape, rate), for each arm."""
+
+    first: NDArray[np.float64]  # [4, K]: mean, precision, shape, rate at the start
+    now: NDArray[np.float64]  # [4, K]
+    # Each arm's future, as far as it has been drawn: its mean and standard deviation, its rewards.
+    truth: NDArray[np.float64]  # [K, 2]
+    drawn: NDArray[np.int64]  # [K]
+    futures: NDArray[np.float64]  # [K, T]
+
+
+def normal_inverse_gamma(
+    mean: Any, precision: Any, shape: Any, rate: Any, horizon: int
+) -> NormalInverseGamma:
+    """Hyperparameters [K]; futures of T rewards."""
+    first = np.array([mean, precision, shape, rate], np.float64)
+    arms = first.shape[1]
+    return NormalInverseGamma(
+        first,
+        np.empty_like(first),
+        np.empty((arms, 2)),
+        np.zeros(arms, np.int64),
+        np.empty((arms, horizon)),
+    )
+
+
+@njit(**KERNEL)
+def student_gain(mean: float, precision: float, shape: float, rate: float, lam: float) -> float:
+    """E[(mu - lam)+]: mu - mean is Student t, 2 shape degrees of freedom, times a scale."""
+    freedom = 2.0 * shape
+    scale = math.sqrt(rate / (shape * precision))
+    z = (lam - mean) / scale
+    log_density = (
+        math.lgamma(0.5 * freedom + 0.5)
+        - math.lgamma(0.5 * freedom)
+        - 0.5 * math.log(freedom * math.pi)
+        - (0.5 * freedom + 0.5) * math.log1p(z * z / freedom)
+    )
+    tail = 0.5 * beta_cdf(0.5 * freedom, 0.5, freedom / (freedom + z * z))
+    above = tail if z > 0.0 else 1.0 - tail
+    return scale * ((freedom + z * z) / (freedom - 1.0) * math.exp(log_density) - z * above)
+
+
+@implements(verbs.reset, NormalInverseGamma)
+def _(family):
+    for i in range(4):
+        for a in range(family.first.shape[1]):
+            family.now[i, a] = family.first[i, a]
+
+
+@implements(verbs.observe, NormalInverseGamma)
+def _(family, arm, reward):
+    now = family.now
+    kappa, gap = now[1, arm], reward - now[0, arm]
+    now[0, arm] += gap / (kappa + 1.0)
+    now[1, arm] += 1.0
+    now[2, arm] += 0.5
+    now[3, arm] += 0.5 * kappa * gap * gap / (kappa + 1.0)
+
+
+@implements(verbs.mean, NormalInverseGamma)
+def _(family, arm):
+    return family.now[0, arm]
+
+
+@njit(**INLINE)
+def _draw(family: NormalInverseGamma, rng: NDArray[np.uint64], arm: int) -> tuple[float, float]:
+    """The arm's true mean and the standard deviation of its rewards."""
+    now = family.now
+    sd = math.sqrt(now[3, arm] / random.gamma(rng, now[2, arm]))
+    return now[0, arm] + sd / math.sqrt(now[1, arm]) * random.normal(rng), sd
+
+
+@implements(verbs.draw_means, NormalInverseGamma)
+def _(family, rng, out):
+    for a in range(out.size):
+        out[a] = _draw(family, rng, a)[0]
+
+
+@implements(verbs.draw_future_means, NormalInverseGamma)
+def _(family, rng, counts, out):
+    for a in range(out.size):
+        n = counts[a]
+        mean, kappa = family.now[0, a], family.now[1, a]
+        out[a] = mean
+        if n > 0:
+            truth, sd = _draw(family, rng, a)
+            earned = n * truth + math.sqrt(n) * sd * random.normal(rng)
+            out[a] = (kappa * mean + earned) / (kappa + n)
+
+
+@implements(verbs.draw_path, NormalInverseGamma)
+def _(family, rng, arm, length, out, start, cumulative):
+    mean, kappa = family.now[0, arm], family.now[1, arm]
+    least, summed = mean, mean
+    out[start] = mean
+    if length <= 1:
+        return least
+    truth, sd = _draw(family, rng, arm)
+    total = kappa * mean
+    for n in range(1, length):
+        total += truth + sd * random.normal(rng)
+        mean = total / (kappa + n)
+        least = mean if mean < least else least
+        summed += mean
+        out[start + n] = summed if cumulative else mean
+    return least
+
+
+@implements(verbs.renew, NormalInverseGamma)
+def _(family, rng):
+    for a in range(family.drawn.size):
+        family.drawn[a] = 0
+
+
+@implements(verbs.bracket, NormalInverseGamma)
+def _(family, horizon):
+    now = family.now
+    lo, hi = np.inf, -np.inf
+    for a in range(family.drawn.size):
+        mean, kappa, shape, rate = now[0, a], now[1, a], now[2, a], now[3, a]
+        lo = min(lo, mean)
+        d = math.sqrt(rate / (shape * kappa))
+        while horizon * student_gain(mean, kappa, shape, rate, mean + d) >= d:
+            d *= 2.0
+        hi = max(hi, mean + d)
+    return lo, hi
+
+
+@implements(verbs.begin, NormalInverseGamma)
+def _(family, arm, lam, node):
+    now = family.now
+    mean, kappa, shape, rate = now[0, arm], now[1, arm], now[2, arm], now[3, arm]
+    return mean, student_gain(mean, kappa, shape, rate, lam), kappa, shape, rate
+
+
+@implements(verbs.follow, NormalInverseGamma)
+def _(family, rng, arm, at, lam, cursor):
+    if family.drawn[arm] <= at:
+        if at == 0:
+            family.truth[arm, 0], family.truth[arm, 1] = _draw(family, rng, arm)
+        reward = family.truth[arm, 0] + family.truth[arm, 1] * random.normal(rng)
+        family.futures[arm, at] = reward
+        family.drawn[arm] = at + 1
+    mean, _, kappa, shape, rate = cursor
+    gap = family.futures[arm, at] - mean
+    mean += gap / (kappa + 1.0)
+    rate += 0.5 * kappa * gap * gap / (kappa + 1.0)
+    kappa += 1.0
+    shape += 0.5
+    return mean, student_gain(mean, kappa, shape, rate, lam), kappa, shape, rate

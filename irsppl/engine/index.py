@@ -1,0 +1,136 @@
+"""IRS.Index and IRS.Index*: the arm whose sampled index is the largest.
+
+The formulas, and why the scan may stop early, are in `irsppl.inner.cpu.index`. Under a delay an arm
+is judged by what will have arrived if it is pulled on and on: its mean and its gain at the n-th
+pull are those after ``known(n)`` rewards. Every bound on the terms stays valid, because the mean
+exceeds lam by at most the gain then too.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.verbs import implements
+
+# Bisection halvings after which arms still together count as tied.
+HALVINGS: Final = 44
+
+
+class Index(NamedTuple):
+    """One future per decision; lookahead: periods planned for at most (0: no limit)."""
+
+    alive: NDArray[np.int64]  # [K]
+    lookahead: int
+    star: bool
+
+
+def _worth(rule, family, delay, rng, arm, lam, node, horizon):
+    """Whether phi(lam) >= 0 along the arm's future."""
+    raise TypeError("compiled code only")
+
+
+@implements(_worth, Index)
+def _(rule, family, delay, rng, arm, lam, node, horizon):
+    star = rule.star
+    cursor = verbs.begin(family, arm, lam, node)
+    at = 0
+    upto = verbs.known(delay, rng, arm, 0)
+    while at < upto:
+        cursor = verbs.follow(family, rng, arm, at, lam, cursor)
+        at += 1
+    mean, e0 = cursor[0], cursor[1]
+    if not star and lam <= mean:
+        return True
+    e = e0
+    least = e0
+    total = 0.0
+    slack = 1 if star else 0
+    for n in range(1, horizon + 1):
+        total += mean - lam + (e0 - e)
+        if total + (horizon - n + slack) * e0 < 0.0:
+            return False
+        if n == horizon and not star:
+            # The last term needs no further belief.
+            return total >= 0.0
+        upto = verbs.known(delay, rng, arm, n)
+        while at < upto:
+            cursor = verbs.follow(family, rng, arm, at, lam, cursor)
+            at += 1
+        mean, e = cursor[0], cursor[1]
+        if star:
+            if total + (e0 - e) >= 0.0:
+                return True
+        else:
+            least = min(least, e)
+            if total + (horizon - n) * (e0 - least) >= 0.0:
+                return True
+    return False
+
+
+@implements(verbs.choose, Index)
+def _(rule, family, limits, rng, period, remaining):
+    alive, star = rule.alive, rule.star
+    count = alive.size
+    if count == 1:
+        return 0
+    horizon = verbs.draw_periods(limits.end, rng, period, remaining)
+    if rule.lookahead > 0:
+        horizon = min(horizon, rule.lookahead)
+    verbs.look_ahead(limits.delay, period)
+    verbs.renew(family, rng)
+    settled = True
+    for a in range(count):
+        alive[a] = a
+        settled = settled and verbs.known(limits.delay, rng, a, 0) == 0
+    if horizon == 1 and not star and settled:
+        # phi(lam) = mu_0 - lam: the myopic arm, without the bisection that a tie would cost.
+        arm = 0
+        for a in range(1, count):
+            if verbs.mean(family, a) > verbs.mean(family, arm):
+                arm = a
+        return arm
+    lo, hi = verbs.bracket(family, horizon)
+    width = hi - lo
+    # For Index* nothing promises phi(lo) >= 0, so lo is tried, and lowered, first.
+    probing = star
+    inside = True  # of the first interval, whose bisection tree has numbered nodes
+    node = 1
+    halvings = 0
+    while halvings < HALVINGS:
+        lam = lo if probing else 0.5 * (lo + hi)
+        passed = 0
+        for i in range(count):
+            a = alive[i]
+            worth = not star and settled and lam <= verbs.mean(family, a)
+            if not worth:
+                place = node if inside and not probing else 0
+                worth = _worth(rule, family, limits.delay, rng, a, lam, place, horizon)
+            if worth:
+                # In place: the list is overwritten only behind the arm being tried.
+                alive[passed] = a
+                passed += 1
+        if passed == 1:
+            return alive[0]
+        if passed > 1:
+            count = passed
+        if probing:
+            if passed > 0:
+                probing = False
+            else:
+                hi = lo
+                lo -= width
+                width *= 2.0
+                inside = False
+        else:
+            halvings += 1
+            if passed > 0:
+                lo = lam
+                node = 2 * node + 1
+            else:
+                hi = lam
+                node = 2 * node
+    return alive[0]

@@ -1,0 +1,258 @@
+"""Delays, budgets and ends of play, each a part of its own; "none" compiles to nothing.
+
+The meaning of each is that of `irsppl.penalties._reveal`, `irsppl.penalties._spend` and
+`irsppl.simulate`, whose traced code these are twins of. Delays are independent of rewards and
+rewards of one arm are exchangeable, so of a future's delays only *how many* rewards are known at
+each decision is ever needed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.verbs import INLINE, implements
+from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.rng import KERNEL
+
+
+class Limits(NamedTuple):
+    """All that limits play, one part for each question."""
+
+    delay: NamedTuple
+    purse: NamedTuple
+    end: NamedTuple
+
+
+# ------------------------------------------------------------------ when rewards are known
+
+
+class Prompt(NamedTuple):
+    """Every reward is known before the next decision."""
+
+    zero: int
+
+
+class Waiting(NamedTuple):
+    """Some pulls are pending, nobody knows until when: a plan takes them as known at once."""
+
+    pending: NDArray[np.int64]  # [K]
+
+
+class Delayed(NamedTuple):
+    """Rewards come late. P: periods in all, from the very first."""
+
+    cdf: NDArray[np.float64]  # [K, P], P(D <= j)
+    fixed: NDArray[np.int64]  # [K], the delay, or -1 where it is random
+    delays: NDArray[np.int64]  # [S, K, N] of the replications that are played
+    first_arms: NDArray[np.int64]  # pulls that are pending at the start: their arms,
+    first_made: NDArray[np.int64]  # and the periods in which they were made
+    first_due: NDArray[np.int64]  # [S, number of those] the period from which each is known
+    first_owed: NDArray[np.float64]  # and what it pays
+    # What is pending now: count [1]; arm, period made, period due, reward [P] each.
+    count: NDArray[np.int64]
+    arms: NDArray[np.int64]
+    made: NDArray[np.int64]
+    due: NDArray[np.int64]
+    owed: NDArray[np.float64]
+    # A plan's arrivals, as far as it has asked: `reached[a]` moments and pulls, `counted[a, s]`
+    # rewards known at moment s, `arriving[a, s]` pulls found so far that arrive then.
+    reached: NDArray[np.int64]  # [K]
+    counted: NDArray[np.int64]  # [K, P + 2]
+    arriving: NDArray[np.int64]  # [K, P + 2]
+    asked: NDArray[np.int64]  # [K, 2]: pulls looked at by `in_time`, and how many were in time
+    now: NDArray[np.int64]  # [2]: replications begun, period of the plan
+
+
+@implements(verbs.open_up, Prompt, Waiting)
+def _(limit):
+    pass
+
+
+@implements(verbs.deliver, Prompt, Waiting)
+def _(delay, family, period):
+    pass
+
+
+@implements(verbs.take, Prompt, Waiting)
+def _(delay, family, arm, pull, reward, period):
+    verbs.observe(family, arm, reward)
+
+
+@implements(verbs.look_ahead, Prompt, Waiting)
+def _(delay, period):
+    pass
+
+
+@implements(verbs.known, Prompt)
+def _(delay, rng, arm, moment):
+    return moment
+
+
+@implements(verbs.in_time, Prompt)
+def _(delay, rng, arm, pulls, periods):
+    return min(pulls, periods - 1)
+
+
+@implements(verbs.known, Waiting)
+def _(delay, rng, arm, moment):
+    return delay.pending[arm] + moment
+
+
+@implements(verbs.in_time, Waiting)
+def _(delay, rng, arm, pulls, periods):
+    return delay.pending[arm] + min(pulls, periods - 1)
+
+
+@njit(**KERNEL)
+def _draw_delay(
+    rng: NDArray[np.uint64], cdf: NDArray[np.float64], fixed: int, arm: int, waited: int
+) -> int:
+    """The delay of a pull that has waited so long (0: a pull to come); the last one is never."""
+    size = cdf.shape[1]
+    if fixed >= 0:
+        return max(fixed, waited)
+    past = cdf[arm, min(waited, size) - 1] if waited > 0 else 0.0
+    level = past + (1.0 - past) * random.uniform(rng)
+    # The first j with cdf[j] > level, by halving.
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if cdf[arm, middle] > level:
+            high = middle
+        else:
+            low = middle + 1
+    return min(max(low, waited), size)
+
+
+@implements(verbs.open_up, Delayed)
+def _(limit):
+    limit.count[0] = limit.first_arms.size
+    row = min(limit.now[0], limit.first_due.shape[0] - 1)  # a decision has one row for all seeds
+    for i in range(limit.first_arms.size):
+        limit.arms[i] = limit.first_arms[i]
+        limit.made[i] = limit.first_made[i]
+        limit.due[i] = limit.first_due[row, i]
+        limit.owed[i] = limit.first_owed[row, i]
+    limit.now[0] += 1
+
+
+@implements(verbs.deliver, Delayed)
+def _(delay, family, period):
+    kept = 0
+    for i in range(delay.count[0]):
+        if delay.due[i] <= period:
+            verbs.observe(family, delay.arms[i], delay.owed[i])
+        else:
+            delay.arms[kept] = delay.arms[i]
+            delay.made[kept] = delay.made[i]
+            delay.due[kept] = delay.due[i]
+            delay.owed[kept] = delay.owed[i]
+            kept += 1
+    delay.count[0] = kept
+
+
+@implements(verbs.take, Delayed)
+def _(delay, family, arm, pull, reward, period):
+    i = delay.count[0]
+    delay.arms[i] = arm
+    delay.made[i] = period
+    delay.due[i] = period + delay.delays[delay.now[0] - 1, arm, pull] + 1
+    delay.owed[i] = reward
+    delay.count[0] = i + 1
+
+
+@implements(verbs.look_ahead, Delayed)
+def _(delay, period):
+    delay.reached[:] = -1
+    delay.now[1] = period
+
+
+@njit(**INLINE)
+def _arrivals(delay: Delayed, rng: NDArray[np.uint64], arm: int) -> None:
+    """Put the arm's pending pulls where they arrive; nothing is known at moment 0."""
+    last = delay.arriving.shape[1] - 1
+    delay.arriving[arm, :] = 0
+    period = delay.now[1]
+    for i in range(delay.count[0]):
+        if delay.arms[i] == arm:
+            waited = period - delay.made[i]
+            late = _draw_delay(rng, delay.cdf, delay.fixed[arm], arm, waited)
+            when = max(late + 1 - waited, 1)
+            if when <= last:
+                delay.arriving[arm, when] += 1
+    delay.counted[arm, 0] = 0
+    delay.reached[arm] = 0
+    delay.asked[arm, 0] = -1
+
+
+@implements(verbs.known, Delayed)
+def _(delay, rng, arm, moment):
+    if delay.reached[arm] < 0:
+        _arrivals(delay, rng, arm)
+    last = delay.arriving.shape[1] - 1
+    while delay.reached[arm] < moment:
+        # The pull made at moment n arrives at n + 1 at the earliest, so it is looked at then.
+        n = delay.reached[arm]
+        when = n + 1 + _draw_delay(rng, delay.cdf, delay.fixed[arm], arm, 0)
+        if when <= last:
+            delay.arriving[arm, when] += 1
+        delay.counted[arm, n + 1] = delay.counted[arm, n] + delay.arriving[arm, n + 1]
+        delay.reached[arm] = n + 1
+    return delay.counted[arm, moment]
+
+
+@implements(verbs.in_time, Delayed)
+def _(delay, rng, arm, pulls, periods):
+    if delay.reached[arm] < 0:
+        _arrivals(delay, rng, arm)
+    if delay.asked[arm, 0] < 0:
+        total = 0
+        for s in range(1, periods):
+            total += delay.arriving[arm, s]
+        delay.asked[arm, 0] = 0
+        delay.asked[arm, 1] = total
+    # Pulls from number periods - 1 on are too late whatever their delay.
+    for n in range(delay.asked[arm, 0], min(pulls, periods - 1)):
+        if n + 1 + _draw_delay(rng, delay.cdf, delay.fixed[arm], arm, 0) <= periods - 1:
+            delay.asked[arm, 1] += 1
+        delay.asked[arm, 0] = n + 1
+    return delay.asked[arm, 1]
+
+
+# ------------------------------------------------------------------ when play ends
+
+
+class Sure(NamedTuple):
+    """The horizon is known."""
+
+    zero: int
+
+
+class Ending(NamedTuple):
+    """Nobody knows when play ends: P(T >= 1), P(T >= 2), ... from the very first period."""
+
+    survivor: NDArray[np.float64]
+
+
+@implements(verbs.draw_periods, Sure)
+def _(end, rng, period, remaining):
+    return remaining
+
+
+@implements(verbs.draw_periods, Ending)
+def _(end, rng, period, remaining):
+    # Play has come so far, so this period is played.
+    level = random.uniform(rng) * end.survivor[period]
+    low, high = period + 1, end.survivor.size
+    while low < high:
+        middle = (low + high) // 2
+        if end.survivor[middle] > level:
+            low = middle + 1
+        else:
+            high = middle
+    return min(low - period, remaining)

@@ -1,0 +1,194 @@
+"""What the parts of the engine are asked: verbs whose code is selected by a part's type.
+
+A part (family, rule, limit) is a NamedTuple of arrays and numbers, and its numba type carries its
+class. A verb below is a name only; a part's file says what it does for that part, by
+``@implements(verb, Part)``. The caller compiles against the one that fits, so no function is ever
+passed as an argument, which would keep the caller from being cached on disk.
+
+Kernels allocate nothing: a part brings its work arrays with it, and belongs to one thread.
+``rng`` is a random stream, uint64 [4] (``irsppl.inner.cpu.rng``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from numba.extending import overload
+
+from irsppl.inner.cpu.rng import KERNEL
+
+OPTIONS = {name: value for name, value in KERNEL.items() if name != "cache"}
+# A part is passed by value, field by field, array by array: a call costs more than most verbs do.
+INLINE = {**OPTIONS, "forceinline": True}
+
+
+def implements(verb: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[[Any], Any]:
+    """Register what `verb` does where argument number `at` is one of `kinds`."""
+
+    def register(code: Any) -> Any:
+        def choose(*types: Any) -> Any:
+            return code if getattr(types[at], "instance_class", None) in kinds else None
+
+        overload(verb, jit_options=INLINE, strict=False)(choose)
+        return code
+
+    return register
+
+
+def _compiled_only(verb: str) -> NoReturn:
+    raise TypeError(f"{verb} exists in compiled code only")
+
+
+# ------------------------------------------------------------------ a family: what is believed
+
+
+def reset(family: Any) -> None:
+    """Back to the state that the family was made with."""
+    _compiled_only("reset")
+
+
+def observe(family: Any, arm: int, reward: float) -> None:
+    """The posterior after one reward."""
+    _compiled_only("observe")
+
+
+def mean(family: Any, arm: int) -> float:
+    """Predictive mean of the arm's next reward."""
+    _compiled_only("mean")
+
+
+def draw_means(family: Any, rng: Any, out: Any) -> None:
+    """One draw of the arms' true means into ``out`` [K]."""
+    _compiled_only("draw_means")
+
+
+def draw_future_means(family: Any, rng: Any, counts: Any, out: Any) -> None:
+    """One draw of the means after ``counts[b]`` more rewards of each arm b, into ``out`` [K]."""
+    _compiled_only("draw_future_means")
+
+
+def draw_path(
+    family: Any, rng: Any, arm: int, length: int, out: Any, start: int, cumulative: bool
+) -> float:
+    """Means of the arm after its first 0, .., length - 1 rewards of one future, and the least.
+
+    They go to ``out[start:]``, or their running sums with ``cumulative``. Independent arms only.
+    """
+    _compiled_only("draw_path")
+
+
+def draw_separable(
+    family: Any, rng: Any, periods: int, cells: Any, stride: int, start: int, least: Any
+) -> None:
+    """What pulls of correlated arms pay in IRS.V-Zero-separable, along one future.
+
+    The sum of what the first n pulls of arm a pay goes to ``cells[a * stride + start + n]``, the
+    least of one pull to ``least[a]``.
+    """
+    _compiled_only("draw_separable")
+
+
+def renew(family: Any, rng: Any) -> None:
+    """Forget the futures of the last decision: those that `follow` draws are new."""
+    _compiled_only("renew")
+
+
+def bracket(family: Any, horizon: int) -> Any:
+    """(lo, hi): no arm's index lies above hi; lo is at most the highest mean."""
+    _compiled_only("bracket")
+
+
+def begin(family: Any, arm: int, lam: float, node: int) -> Any:
+    """A cursor at the start of the arm's future: (mean, E[(mu - lam)+], what `follow` needs).
+
+    ``node``: number of ``lam`` in the bisection tree of the bracket; 0 where it is in none.
+    """
+    _compiled_only("begin")
+
+
+def follow(family: Any, rng: Any, arm: int, at: int, lam: float, cursor: Any) -> Any:
+    """The cursor one reward on, past reward number ``at``, which is drawn if it is not yet."""
+    _compiled_only("follow")
+
+
+# ------------------------------------------------------------------ a rule: which arm
+
+
+def choose(rule: Any, family: Any, limits: Any, rng: Any, period: int, remaining: int) -> int:
+    """The arm to pull in this period, with ``remaining`` left; -1 to stop."""
+    _compiled_only("choose")
+
+
+# ------------------------------------------------------------------ limits: what may be, when
+
+
+def open_up(limit: Any) -> None:
+    """Back to the state that the limit was made with."""
+    _compiled_only("open_up")
+
+
+def deliver(delay: Any, family: Any, period: int) -> None:
+    """Every reward that is due by this period reaches the family."""
+    _compiled_only("deliver")
+
+
+def take(delay: Any, family: Any, arm: int, pull: int, reward: float, period: int) -> None:
+    """Pull number ``pull`` of the arm was made: its reward reaches the family now or later."""
+    _compiled_only("take")
+
+
+def look_ahead(delay: Any, period: int) -> None:
+    """Forget what the last decision assumed of arrivals."""
+    _compiled_only("look_ahead")
+
+
+def known(delay: Any, rng: Any, arm: int, moment: int) -> int:
+    """Rewards of the arm that are known at the decision ``moment`` from now if it is pulled on.
+
+    Asked with moments that rise by one; earlier ones again at will.
+    """
+    _compiled_only("known")
+
+
+def in_time(delay: Any, rng: Any, arm: int, pulls: int, periods: int) -> int:
+    """Rewards of pending and the next ``pulls`` pulls of the arm, known by the last decision.
+
+    The last decision is number ``periods - 1`` from now. Asked with pulls that rise by any number.
+    """
+    _compiled_only("in_time")
+
+
+def affordable(purse: Any, arm: int) -> bool:
+    """Whether the arm can be paid."""
+    _compiled_only("affordable")
+
+
+def may_stop(purse: Any) -> bool:
+    """Whether play may end before its periods do."""
+    _compiled_only("may_stop")
+
+
+def pay(purse: Any, arm: int, remaining: int) -> int:
+    """Pay for a pull; periods left, ``remaining`` of them but for the money."""
+    _compiled_only("pay")
+
+
+def purchases(purse: Any, arm: int, periods: int) -> int:
+    """Pulls of the arm that may teach something before one more pull of it."""
+    _compiled_only("purchases")
+
+
+def best_constant(purse: Any, scores: Any, remaining: int) -> int:
+    """First action where every pull of arm a pays ``scores[a]``; -1 to stop."""
+    _compiled_only("best_constant")
+
+
+def best_groups(purse: Any, work: Any, num_arms: int, periods: int) -> int:
+    """First action where the first n pulls of arm a pay ``work.cells[a * stride + PAD + n]``."""
+    _compiled_only("best_groups")
+
+
+def draw_periods(end: Any, rng: Any, period: int, remaining: int) -> int:
+    """Periods that a sampled future plays from now on, this one included."""
+    _compiled_only("draw_periods")

@@ -1,0 +1,76 @@
+"""Random generators that are not JAX's: NumPy's and Python's global ones, and those in objects."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+_lock = threading.RLock()
+
+
+def global_state() -> tuple[Any, Any]:
+    return np.random.get_state(), random.getstate()  # noqa: NPY002 (the user's code may use it)
+
+
+def restore_global(state: tuple[Any, Any]) -> None:
+    np.random.set_state(state[0])  # noqa: NPY002
+    random.setstate(state[1])
+
+
+def same_global(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
+    numpy = all(np.array_equal(x, y) for x, y in zip(a[0], b[0], strict=True))
+    return numpy and a[1] == b[1]
+
+
+def seed_of(key: Array) -> int:
+    """A 64-bit seed from a key."""
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    return int(words[0]) << 32 | int(words[-1])
+
+
+@contextlib.contextmanager
+def seeded(key: Array) -> Iterator[None]:
+    """The global generators follow the key within, and go on as before after."""
+    with _lock:
+        before = global_state()
+        try:
+            words = np.random.SeedSequence(seed_of(key)).generate_state(4)
+            np.random.seed(words)  # noqa: NPY002
+            random.seed(int(words[0]))
+            yield
+        finally:
+            restore_global(before)
+
+
+def reseeded(agent: Any, seed: int) -> Any:
+    """The agent, with every random generator that it holds seeded anew.
+
+    Copies of one agent would draw the same numbers in each replication.
+    """
+    seeds, seen = np.random.SeedSequence(seed), set()
+    stack = [agent]
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.random.Generator):
+            bits = type(thing.bit_generator)
+            thing.bit_generator.state = bits(seeds.spawn(1)[0]).state
+        elif isinstance(thing, np.random.RandomState | random.Random):
+            thing.seed(int(seeds.spawn(1)[0].generate_state(1)[0]))
+        elif isinstance(thing, dict):
+            stack += list(thing.values())[::-1]
+        elif isinstance(thing, list | tuple | set):
+            stack += list(thing)[::-1]
+        elif hasattr(thing, "__dict__") and not isinstance(thing, type | types.ModuleType):
+            stack += list(vars(thing).values())[::-1]
+    return agent

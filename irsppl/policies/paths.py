@@ -1,0 +1,218 @@
+"""Whole paths of a policy along given futures: by compiled kernels, in JAX, or in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl.outcomes import Outcome
+from irsppl.penalties import pending_of, ready
+from irsppl.policies._base import PathKernel, Policy
+from irsppl.policies.function import ArmCheck
+from irsppl.policies.plain import play_plainly
+
+# In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
+_SEGMENTS = 4
+
+# (futures, one seed per replication [S]) -> arms [S, T]; futures may hold surplus ones at their end
+FutureKernel = Callable[[Outcome, np.ndarray], np.ndarray]
+# (futures, number of the first replication, how many of the futures count) -> arms [S, T]
+Play = Callable[[Outcome, int, int], np.ndarray]
+
+
+def segments(horizon: int, grows: bool) -> list[tuple[int, int]]:
+    """(array size, periods) of each segment of a path."""
+    if not grows or horizon < 4 * _SEGMENTS:
+        return [(horizon, horizon)]
+    cuts = [round(horizon * (1 - i / _SEGMENTS)) for i in range(_SEGMENTS + 1)]
+    return [(size, size - following) for size, following in itertools.pairwise(cuts)]
+
+
+@eqx.filter_jit
+def play_traced(
+    policy: Policy, bandit: Bandit, rewards: Float[Array, "S K T"], keys: Array
+) -> Int[Array, "S T"]:
+    """The arms that the policy pulls along given true rewards."""
+
+    def one(rewards: Array, key: Array) -> Array:
+        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+        played: list[Array] = []
+        for size, length in segments(bandit.size, policy.grows):
+            state = state._shrunk(size)
+            dynamic, static = eqx.partition(state, eqx.is_array)
+
+            def step(dynamic: Any, t: Array, static: Any = static) -> tuple[Any, Array]:
+                state = eqx.combine(dynamic, static)
+                arm = policy(jax.random.fold_in(key, t), state)
+                reward = rewards[arm, state.counts[arm] - bandit.counts[arm]]
+                return eqx.filter(advance(state, arm, reward), eqx.is_array), arm
+
+            first = sum(part.shape[0] for part in played)
+            dynamic, arms = jax.lax.scan(step, dynamic, jnp.arange(first, first + length))
+            state = eqx.combine(dynamic, static)
+            played.append(arms)
+        return jnp.concatenate(played).astype(jnp.int32)
+
+    return jax.vmap(one)(rewards, keys)
+
+
+@eqx.filter_jit
+def play_constrained(
+    policy: Policy, bandit: Bandit, outcomes: Outcome, keys: Array
+) -> tuple[Int[Array, "S T"], Bool[Array, "S T"]]:
+    """The same where rewards come late, pulls cost money or play may end: -1 where none is made.
+
+    Beside the arms: where the policy named one that there is not.
+    """
+    waiting = pending_of(bandit)
+    least = 0 if bandit.purse is None else -1  # -1: to stop
+
+    def one(outcome: Outcome, key: Array) -> tuple[Array, Array]:
+        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+        due, owed = _pending_rewards(bandit, outcome)
+        dynamic, static = eqx.partition(state, eqx.is_array)
+
+        def step(carry: Any, t: Array) -> tuple[Any, tuple[Array, Array]]:
+            dynamic, due, owed, playing = carry
+            state = eqx.combine(dynamic, static)
+            if bandit.delay is not None:
+                state = _deliver_due(state, due, owed)
+            arm = policy(jax.random.fold_in(key, t), state).astype(jnp.int32)
+            asked = playing & (state.remaining > 0)
+            # JAX would quietly take the nearest arm, or count from the end.
+            unknown = asked & ((arm < least) | (arm >= bandit.num_arms))
+            playing = asked & (arm >= 0) & ~unknown
+            if state.purse is not None:
+                playing = playing & state.purse.affordable()[arm]
+            column = waiting[arm] + state.counts[arm] - bandit.counts[arm]
+            reward = outcome.rewards[arm, column]
+            if bandit.delay is None:
+                after = advance(state, arm, reward)
+            else:
+                assert outcome.delays is not None
+                late = state.period + outcome.delays[arm, column] + 1
+                due, owed = due.at[state.period].set(late), owed.at[state.period].set(reward)
+                after = advance_unseen(state, arm)
+            moved, stayed = (eqx.filter(x, eqx.is_array) for x in (after, state))
+            dynamic = jax.tree.map(lambda a, b: jnp.where(playing, a, b), moved, stayed)
+            return (dynamic, due, owed, playing), (jnp.where(playing | unknown, arm, -1), unknown)
+
+        start = (dynamic, due, owed, jnp.asarray(True))
+        _, (arms, unknown) = jax.lax.scan(step, start, jnp.arange(bandit.size))
+        if outcome.periods is not None:
+            played = jnp.arange(bandit.size) < outcome.periods
+            arms, unknown = jnp.where(played, arms, -1), unknown & played
+        return arms, unknown
+
+    return jax.vmap(one)(outcomes, keys)
+
+
+def _pending_rewards(bandit: Bandit, outcome: Outcome) -> tuple[Array, Array]:
+    """By number of the pull: the period from which its reward is known, and the reward."""
+    if bandit.delay is None or bandit.pulled is None or bandit.seen is None:
+        return jnp.zeros(0, jnp.int32), jnp.zeros(0, outcome.rewards.dtype)
+    size = bandit.pulled.shape[0]
+    arms = jnp.maximum(bandit.pulled, 0)
+    pending = (bandit.pulled >= 0) & ~bandit.seen
+    same = (bandit.pulled[None, :] == bandit.pulled[:, None]) & pending[None, :]
+    earlier = jnp.arange(size)[None, :] < jnp.arange(size)[:, None]
+    column = jnp.sum(same & earlier, axis=1)
+    column = jnp.minimum(column, outcome.rewards.shape[1] - 1)
+    when = bandit.period + ready(bandit, outcome.delays, outcome.rewards.shape[1])[arms, column]
+    return when, outcome.rewards[arms, column]
+
+
+def _deliver_due(state: Bandit, due: Array, owed: Array) -> Bandit:
+    """Every reward that is due by now reaches the belief, in the order of the pulls."""
+    dynamic, static = eqx.partition(state, eqx.is_array)
+
+    def waiting(state: Bandit) -> Array:
+        assert state.pulled is not None and state.seen is not None
+        return (state.pulled >= 0) & ~state.seen & (due <= state.period)
+
+    def more(dynamic: Any) -> Array:
+        return jnp.any(waiting(eqx.combine(dynamic, static)))
+
+    def one(dynamic: Any) -> Any:
+        state = eqx.combine(dynamic, static)
+        pull = jnp.argmax(waiting(state))
+        return eqx.filter(deliver(state, pull, owed[pull]), eqx.is_array)
+
+    return eqx.combine(jax.lax.while_loop(more, one, dynamic), static)
+
+
+def key_words(key: Array) -> tuple[int, int]:
+    first, *_, last = np.asarray(jax.random.key_data(key)).ravel().tolist()
+    return first, last
+
+
+def label_hash(label: str) -> int:
+    """A policy's own number, from its label alone (stable between runs and machines)."""
+    return zlib.crc32(label.encode())
+
+
+def has_kernels(bandit: Bandit) -> bool:
+    """Whether the compiled CPU kernels apply: they know nothing of constraints."""
+    return jax.default_backend() == "cpu" and not bandit.constraints
+
+
+def path_kernel(policy: Policy, bandit: Bandit) -> PathKernel | None:
+    return policy.paths(bandit) if has_kernels(bandit) or not policy.traceable else None
+
+
+def player(
+    policy: Policy, bandit: Bandit, key: Array, label: str, total: int, kernel: FutureKernel | None
+) -> Play:
+    """A function that plays the policy; `total` replications are to come in all."""
+    if kernel is not None:
+        return _by_kernel(kernel, key, label)
+    stream = jax.random.fold_in(jax.random.fold_in(key, 1), label_hash(label))
+    if not policy.traceable:
+        return play_plainly(policy, bandit, stream, label, total)
+
+    def play(futures: Outcome, start: int, count: int) -> np.ndarray:
+        keys = _keys(stream, np.arange(start, start + len(futures.rewards), dtype=np.uint32))
+        if bandit.constraints:
+            both = play_constrained(policy, bandit, futures.bare(), keys)
+            arms, unknown = (np.asarray(array)[:count] for array in both)
+        else:
+            traced = play_traced(policy, bandit, jnp.asarray(futures.rewards), keys)
+            arms = np.asarray(traced)[:count]
+            unknown = (arms < 0) | (arms >= bandit.num_arms)
+        if unknown.any():
+            raise ArmCheck(label, bandit).error(int(arms[unknown][0]))
+        return arms
+
+    return play
+
+
+@jax.jit
+def _keys(stream: Array, numbers: Array) -> Array:
+    return jax.vmap(lambda s: jax.random.fold_in(stream, s))(numbers)
+
+
+def seeds_of(key: Array, label: str, start: int, count: int) -> np.ndarray:
+    """Seeds of compiled kernels, one for each replication or decision, by label and number."""
+    from irsppl.inner.cpu.rng import streams
+
+    return streams(key_words(key), label_hash(label), start, count)
+
+
+def _by_kernel(kernel: FutureKernel, key: Array, label: str) -> Play:
+    def play(futures: Outcome, start: int, count: int) -> np.ndarray:
+        arms = kernel(futures, seeds_of(key, label, start, count))
+        if futures.periods is None:
+            return arms
+        played = np.arange(arms.shape[1])[None, :] < np.asarray(futures.periods)[:count, None]
+        return np.where(played, arms, -1)
+
+    return play

@@ -1,0 +1,233 @@
+"""Policies that decide on the host, played one decision at a time."""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl.outcomes import Outcome
+from irsppl.penalties import pending_of, ready
+from irsppl.policies._base import Policy
+from irsppl.policies._generators import seed_of, seeded
+from irsppl.policies.function import ArmCheck
+
+# Decisions by which the rest is judged; those before compile the step.
+_WARM, _TIMED = 2, 20
+
+
+# ------------------------------------------------------------------ one step, quickly
+
+
+class _Shape(NamedTuple):
+    """What a bandit is but for its arrays; hashable."""
+
+    arrays: Any
+    static: Any
+    others: tuple[Any, ...]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _step(kind: Callable[..., Bandit], shape: _Shape, leaves: list[Array], *args: Array) -> Any:
+    return _leaves(kind(_bandit(shape, leaves), *args))
+
+
+def _leaves(bandit: Bandit) -> list[Array]:
+    return jax.tree.leaves(eqx.filter(bandit, eqx.is_array))
+
+
+def _bandit(shape: _Shape, leaves: list[Array]) -> Bandit:
+    static = jax.tree.unflatten(shape.static, shape.others)
+    return eqx.combine(jax.tree.unflatten(shape.arrays, leaves), static)
+
+
+class _State:
+    """A bandit in play; `eqx.filter_jit` would cost more than most decisions."""
+
+    def __init__(self, bandit: Bandit):
+        arrays, static = eqx.partition(bandit, eqx.is_array)
+        leaves, structure = jax.tree.flatten(arrays)
+        others, rest = jax.tree.flatten(static)
+        self.shape, self.leaves = _Shape(structure, rest, tuple(others)), leaves
+        # Where nothing but arrays varies, the pytree need not be put together from two.
+        self.plain = None if others else structure
+
+    def bandit(self, leaves: list[Array]) -> Bandit:
+        if self.plain is not None:
+            return jax.tree.unflatten(self.plain, leaves)
+        return _bandit(self.shape, leaves)
+
+    def step(self, kind: Callable[..., Bandit], leaves: list[Array], *args: Any) -> list[Array]:
+        return _step(kind, self.shape, leaves, *args)
+
+
+# ------------------------------------------------------------------ paths
+
+
+class Clock:
+    """Times the first decisions, and says what all of them will take."""
+
+    def __init__(self, label: str, reason: str, replications: int, periods: int):
+        self.label, self.reason = label, reason
+        self.total = replications * periods
+        self.made, self.started, self.told = 0, 0.0, False
+
+    def tick(self) -> None:
+        self.made += 1
+        if self.made == _WARM:
+            self.started = time.perf_counter()
+        elif self.made == _WARM + _TIMED:
+            self.tell()
+
+    def tell(self) -> None:
+        """Once, in as good time as there is."""
+        if self.told:
+            return
+        self.told = True
+        timed = self.made - _WARM
+        cost = ""
+        if timed > 0:
+            each = (time.perf_counter() - self.started) / timed
+            cost = f" at {1000 * each:.2g} ms each: about {_duration(each * self.total)}"
+        warnings.warn(
+            f"policy {self.label!r} is played in plain Python, one decision at a time "
+            f"({self.reason}): {self.total:,} decisions{cost}. A function written with jax.numpy "
+            "alone runs compiled; fewer replications take less",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 0.1):.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def play_plainly(
+    policy: Policy, bandit: Bandit, stream: Array, label: str, total: int
+) -> Callable[[Outcome, int, int], np.ndarray]:
+    """A function (futures, number of the first, how many count) -> arms [S, T], -1 for no pull."""
+    start = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+    state = _State(start)
+    reason = getattr(policy, "reason", "it decides on the host")
+    read = ArmCheck(label, bandit)
+    clock = Clock(label, reason, total, int(bandit.remaining))
+
+    def play(futures: Outcome, first: int, count: int) -> np.ndarray:
+        host = _Host(bandit, futures)
+        keys = list(_keys(stream, np.uint32(first), len(futures.rewards)))
+        arms = np.full((count, bandit.size), -1, np.int32)
+        for i in range(count):
+            with seeded(keys[i]):
+                _play_one(policy, bandit, state, host, i, keys[i], read, clock, arms[i])
+        clock.tell()
+        return arms
+
+    return play
+
+
+class _Host:
+    """Futures on the host."""
+
+    def __init__(self, bandit: Bandit, futures: Outcome):
+        self.rewards = np.asarray(futures.rewards)
+        self.delays = None if futures.delays is None else np.asarray(futures.delays)
+        self.periods = None if futures.periods is None else np.asarray(futures.periods)
+        self.waiting = np.asarray(pending_of(bandit))
+        self.ready = None
+        if bandit.pending:  # decisions from now at which a pending reward is known
+            size = self.rewards.shape[2]
+            look = jax.vmap(lambda delays: ready(bandit, delays, size))
+            self.ready = np.asarray(look(jnp.asarray(self.delays)))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _keys(key: Array, first: Array, count: int) -> Array:
+    numbers = first + jnp.arange(count, dtype=jnp.uint32)
+    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+
+
+def _play_one(
+    policy: Policy,
+    bandit: Bandit,
+    state: _State,
+    host: _Host,
+    i: int,
+    key: Array,
+    read: ArmCheck,
+    clock: Clock,
+    arms: np.ndarray,
+) -> None:
+    """One replication; writes the arms."""
+    player = policy.player(seed_of(key), bandit)
+    follow = player.reads_bandit
+    remaining, now = int(bandit.remaining), int(bandit.period)
+    periods = remaining if host.periods is None else min(remaining, int(host.periods[i]))
+    keys: list[Any] = list(_keys(key, np.uint32(0), bandit.size)) if follow else [key] * bandit.size
+    column = host.waiting.copy()
+    leaves, owed = state.leaves, _pending(bandit, host, i)
+    seen_bandit = bandit
+    money, costs = 0, np.zeros(0, np.int64)
+    pays, late_rewards = bandit.purse is not None, bandit.delay is not None
+    if bandit.purse is not None:
+        money, costs = int(bandit.purse.money), np.asarray(bandit.purse.costs, np.int64)
+    for t in range(periods):
+        for due in [entry for entry in owed if entry[0] <= now + t]:
+            _, pull, arm, reward = due
+            owed.remove(due)
+            player.told(arm, float(reward))
+            if follow:
+                leaves = state.step(deliver, leaves, np.int32(pull), reward)
+        if follow:
+            seen_bandit = state.bandit(leaves)
+        arm = read(player.decide(keys[t], seen_bandit))
+        clock.tick()
+        if arm < 0:
+            return
+        if pays:
+            if costs[arm] > money:  # it cannot be paid: play ends
+                return
+            money -= int(costs[arm])
+        arms[t] = arm
+        reward = host.rewards[i, arm, column[arm]]
+        if not late_rewards:
+            player.told(arm, float(reward))
+            if follow:
+                leaves = state.step(advance, leaves, np.int32(arm), reward)
+        else:
+            assert host.delays is not None
+            late = now + t + int(host.delays[i, arm, column[arm]]) + 1
+            owed.append((late, now + t, arm, reward))
+            if follow:
+                leaves = state.step(advance_unseen, leaves, np.int32(arm))
+        column[arm] += 1
+        remaining -= 1
+        if pays:
+            remaining = min(remaining, money // int(costs.min()))
+        if remaining <= 0:
+            return
+
+
+def _pending(bandit: Bandit, host: _Host, i: int) -> list[tuple[int, int, int, Any]]:
+    """(period from which it is known, number of the pull, arm, reward) of pulls made before."""
+    owed: list[tuple[int, int, int, Any]] = []
+    if host.ready is None or bandit.pulled is None:
+        return owed
+    column = np.zeros(bandit.num_arms, int)
+    pulled = np.asarray(bandit.pulled)
+    for pull in bandit.pending:
+        arm = int(pulled[pull])
+        when = int(bandit.period) + int(host.ready[i, arm, column[arm]])
+        owed.append((when, pull, arm, host.rewards[i, arm, column[arm]]))
+        column[arm] += 1
+    return owed

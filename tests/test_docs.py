@@ -1,0 +1,100 @@
+"""What the pages say can be pasted: every Python block of a page runs, in order, in one namespace.
+
+A block that cannot run says so in a comment before it: `<!-- not run: the reason -->`. Sizes are
+cut down; what is tested is that the code works as written, not its numbers.
+"""
+
+import argparse
+import pathlib
+import re
+
+import pytest
+
+from irsppl.cli import EXAMPLES, _parser
+
+ROOT = pathlib.Path(__file__).parent.parent
+BLOCK = re.compile(r"(<!-- not run: (?P<why>.+?) -->\n+)?```python\n(?P<code>.*?)```", re.DOTALL)
+PAGES = [
+    path
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if BLOCK.search(path.read_text())
+]
+# What stands for the user's experiment, and horizons whose length is not the point here.
+STANDS_FOR = {"reward = ...": "reward = 1", "100_000": "400", "20_000)": "100)"}
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Few samples whatever a page asks for, and files in a folder of their own."""
+    import irsppl.studies
+
+    def at_most(module, name, sizes):
+        function = getattr(module, name)
+
+        def called(*args, **options):
+            return function(*args[:2], **(options | sizes))
+
+        monkeypatch.setattr(module, name, called)
+
+    at_most(irsppl, "bound", {"num_samples": 20})
+    at_most(irsppl, "simulate", {"num_replications": 20})
+    at_most(irsppl, "certify", {"num_samples": 40, "num_replications": 40})
+    at_most(irsppl.studies, "run_study", {"replications": 20})
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("small", "quick_compilation")
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_python_on_a_page_runs_as_pasted(path):
+    namespace = {"__name__": "page"}
+    for found in BLOCK.finditer(path.read_text()):
+        if found["why"]:
+            continue
+        code = found["code"]
+        for written, meant in STANDS_FOR.items():
+            code = code.replace(written, meant)
+        line = path.read_text()[: found.start("code")].count("\n")
+        exec(compile("\n" * line + code, str(path), "exec"), namespace)
+
+
+def options():
+    """Every option of every command."""
+    parser = _parser()
+    found = {option for action in parser._actions for option in action.option_strings}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                found |= {o for inner in command._actions for o in inner.option_strings}
+    return {option for option in found if option.startswith("--")}
+
+
+def test_the_page_on_the_command_line_has_every_option_and_no_other():
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page)) == options()
+
+
+def test_commands_on_the_pages_can_be_parsed():
+    """Every `irsppl ...` in a code block of a page or in --help: options and files exist."""
+    texts = [EXAMPLES, *(p.read_text() for p in PAGES), (ROOT / "docs/command-line.md").read_text()]
+    commands = [
+        line.removeprefix("$ ").strip()
+        for text in texts
+        for line in text.splitlines()
+        if re.match(r"(\$ |  )?irsppl (bound|simulate|study|studies)\b", line)
+    ]
+    assert len(commands) > 10
+    import shlex
+
+    for command in commands:
+        args = _parser().parse_args(shlex.split(command)[1:])
+        model = getattr(args, "model", None)
+        assert model is None or (ROOT / model).is_file(), command
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.stem)
+def test_links_and_files_named_on_a_page_exist(path):
+    text = path.read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (path.parent / target).exists(), target
+    for name in re.findall(r"`(?:python )?((?:examples|models|tests|benchmarks)/[\w/]+\.py)", text):
+        assert (ROOT / name).exists(), name

@@ -1,0 +1,520 @@
+"""The CPU engine: every pair of family, rule and limits against exact laws and older kernels.
+
+What a rule does from one state is compared with its exact law: every future of a tiny bandit is
+solved by the traced twin and weighted by its probability. What a path does between decisions is
+compared with the traced loop, arm by arm, for a rule without randomness. Statistical tests use
+fixed seeds and refuse p < LEVEL = 1e-4; with about 30 of them, fresh seeds would raise a false
+alarm with probability 0.3 percent.
+"""
+
+import functools
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numba import njit
+from scipy import stats
+
+import irsppl
+from irsppl import engine
+from irsppl.engine import verbs
+from irsppl.engine.families import family_of
+from irsppl.inner.cpu.index import index_paths
+from irsppl.inner.cpu.paths import simulate_paths
+from irsppl.inner.cpu.rng import seed_state, streams
+from irsppl.penalties import FH
+from irsppl.policies import find_policy
+
+from .oracles.laws import dirichlet_mean_cdf
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+LEVEL = 1e-4
+DECISIONS = 40_000
+SURVIVOR = np.array([1.0, 0.8, 0.5, 0.3, 0.1])
+CHANCE = np.array([[0.21, 0.71, 0.5], [0.63, 0.43, 0.12], [0.92, 0.81, 0.37]])  # [point, arm]
+
+
+def separate_model(reward=None):
+    z = numpyro.sample("z", dist.Categorical(probs=jnp.array([0.31, 0.47, 0.22])))
+    numpyro.sample("reward", dist.Bernoulli(probs=jnp.asarray(CHANCE[:, 0])[z]), obs=reward)
+
+
+def other_model(reward=None):
+    z = numpyro.sample("z", dist.Categorical(probs=jnp.array([0.42, 0.35, 0.23])))
+    numpyro.sample("reward", dist.Bernoulli(probs=jnp.asarray(CHANCE[:, 1])[z]), obs=reward)
+
+
+def joint_model(arm, reward=None):
+    z = numpyro.sample("z", dist.Categorical(probs=jnp.array([0.31, 0.47, 0.22])))
+    numpyro.sample("reward", dist.Bernoulli(probs=jnp.asarray(CHANCE)[z, arm]), obs=reward)
+
+
+@functools.cache
+def belief_of(kind):
+    if kind == "beta":
+        return irsppl.BetaBernoulli([1.1, 2.3], [1.6, 2.0])
+    if kind == "points":
+        return irsppl.from_numpyro([separate_model, other_model])
+    return irsppl.from_numpyro_joint(joint_model, num_arms=2)
+
+
+def random_delay():
+    return dist.Categorical(probs=jnp.array([0.5, 0.2, 0.0, 0.3]))
+
+
+# name: (arguments of Bandit, pulls made before the decision: (arm, reward or None while pending))
+LIMITS = {
+    "none": (dict(horizon=4), []),
+    "waiting": (dict(horizon=5), [(0, None), (1, 1)]),
+    "delay": (dict(horizon=5, delay=[1, 2]), [(0, None), (1, None)]),
+    "never": (dict(horizon=4, delay=[np.inf, 1]), [(0, None)]),
+    "random delay": (dict(horizon=4, delay=random_delay), [(0, None)]),
+    "budget": (dict(costs=[1, 1.5], budget=5), [(1, 1)]),
+    "budget and horizon": (dict(costs=[1, 1.5], budget=5, horizon=4), [(0, 1)]),
+    "budget and delay": (dict(costs=[1, 1.5], budget=5, delay=1), [(1, None)]),
+    "law": (dict(horizon=SURVIVOR), [(0, 1)]),
+    "law and delay": (dict(horizon=SURVIVOR, delay=1), [(1, None)]),
+}
+
+
+@functools.cache
+def bandit_of(kind, limits):
+    options, pulls = LIMITS[limits]
+    options = {name: value() if callable(value) else value for name, value in options.items()}
+    bandit = irsppl.Bandit(belief_of(kind), **options)
+    for pull in pulls:
+        bandit = bandit.pull(*pull)
+    return bandit
+
+
+# Every rule and every limit meets every other at least once, and each family each of them: a part's
+# code does not know with whom it is compiled.
+PAIRS = {
+    ("points", "ts"): ["none", "budget"],
+    ("points", "irs.fh"): ["none", "waiting", "delay", "random delay", "budget and delay", "law"],
+    ("points", "irs.v-zero"): ["none", "never", "random delay", "budget and horizon"],
+    ("points", "irs.v-zero-separable"): ["delay", "law and delay"],
+    ("points", "irs.index"): ["none", "waiting", "random delay", "law and delay"],
+    ("beta", "irs.fh"): ["budget and horizon"],
+    ("beta", "irs.v-zero"): ["budget"],
+    ("beta", "irs.index"): ["delay", "law"],
+    ("joint", "ts"): ["none"],
+    ("joint", "irs.fh"): ["random delay"],
+    ("joint", "irs.v-zero-separable"): ["none", "law"],
+    ("joint", "irs.index"): ["delay"],
+}
+
+
+# ---- exact laws
+
+
+def futures(bandit, rule):
+    """Every future that matters to the rule, with its probability: (means, rewards, delays, T)."""
+    arms, size = bandit.num_arms, bandit.horizon
+    tables = bandit.belief.reward_tables()
+    if rule == "ts":
+        means, chances = point_means(bandit.belief, tables)
+        rewards = np.zeros((len(means), arms, size))
+    else:
+        rewards = np.array(list(itertools.product((0.0, 1.0), repeat=arms * size)))
+        rewards = rewards.reshape(-1, arms, size)
+        chances = reward_chances(bandit.belief, tables, rewards)
+        means = np.zeros((len(rewards), arms))
+    delays, delay_chances = delay_laws(bandit)
+    periods, period_chances = [None], [1.0]
+    if bandit.survivor is not None:
+        left = np.asarray(bandit.law.values)[int(bandit.period) :]
+        period_chances = (left - np.append(left[1:], 0.0)) / left[0]
+        periods = list(range(1, len(left) + 1))
+    picked = np.array(list(itertools.product(*map(range, map(len, (means, delays, periods))))))
+    i, j, k = picked.T
+    weight = chances[i] * delay_chances[j] * np.asarray(period_chances)[k]
+    delays = None if bandit.delay is None else np.asarray(delays)[j]
+    periods = None if periods[0] is None else np.asarray(periods)[k]
+    return means[i], rewards[i], delays, periods, weight
+
+
+def point_means(belief, tables):
+    mu = np.asarray(belief.mu, float)
+    if not belief.is_independent:
+        return mu, tables.weights
+    picks = np.array(list(itertools.product(range(mu.shape[1]), repeat=mu.shape[0])))
+    means = np.stack([mu[a, picks[:, a]] for a in range(mu.shape[0])], axis=1)
+    chances = np.prod([tables.weights[a, picks[:, a]] for a in range(mu.shape[0])], axis=0)
+    return means, chances
+
+
+def reward_chances(belief, tables, rewards):
+    wins = rewards.sum(axis=2)
+    losses = rewards.shape[2] - wins
+    if tables is None:
+        a, b = np.asarray(belief.alpha, float), np.asarray(belief.beta, float)
+        from scipy.special import betaln
+
+        return np.exp((betaln(a + wins, b + losses) - betaln(a, b)).sum(axis=1))
+    chance = tables.likelihood[..., 1]  # [K, N], or [N, K]
+    if belief.is_independent:
+        fits = chance[None] ** wins[..., None] * (1 - chance[None]) ** losses[..., None]
+        return np.prod((fits * tables.weights[None]).sum(axis=2), axis=1)
+    fits = chance[None] ** wins[:, None, :] * (1 - chance[None]) ** losses[:, None, :]
+    return np.prod(fits, axis=2) @ tables.weights
+
+
+def delay_laws(bandit):
+    """Delays [K, N] that can matter, with probabilities; those that cannot are set to never."""
+    if bandit.delay is None:
+        return [None], np.ones(1)
+    arms, size = bandit.num_arms, bandit.horizon
+    cdf, waited = np.asarray(bandit.delay.cdf, float), np.asarray(bandit.waited())
+    pending = np.asarray(bandit.pending_counts)
+    options = []
+    for arm in range(arms):
+        mass = np.diff(cdf[arm], prepend=0.0)
+        mass = np.append(mass, 1 - mass.sum())
+        for n in range(size):
+            if n >= pending[arm] + int(bandit.remaining) - 1:
+                options.append([(size, 1.0)])
+                continue
+            law = np.where(np.arange(len(mass)) >= waited[arm, n], mass, 0.0)
+            if not law.any():  # its law had promised it earlier: it may come at any moment
+                options.append([(int(waited[arm, n]), 1.0)])
+                continue
+            law = law / law.sum()
+            options.append([(d, p) for d, p in enumerate(law) if p > 1e-9])
+    every = list(itertools.product(*options))
+    delays = np.array([[d for d, _ in one] for one in every]).reshape(-1, arms, size)
+    return delays, np.array([np.prod([p for _, p in one]) for one in every])
+
+
+@functools.cache
+def twin(rule):
+    """The traced rule on given futures; one program for each shape."""
+    policy = find_policy(rule)
+
+    @jax.jit
+    def solve(bandit, means, rewards, delays, periods):
+        def one(m, r, d, t):
+            outcome = irsppl.Outcome(m, r, None, d, t)
+            if rule == "irs.index":
+                batch = jax.tree.map(lambda leaf: leaf[None], outcome)
+                return jnp.argmax(policy.indices_given(bandit, batch))
+            return policy.penalty.inner(bandit, outcome).action
+
+        return jax.vmap(one)(means, rewards, delays, periods)
+
+    return solve
+
+
+def exact_law(bandit, rule):
+    """P(stop), P(arm 0), P(arm 1), ..."""
+    means, rewards, delays, periods, weight = futures(bandit, rule)
+    bandit = bandit._without_record()
+    arms = twin(rule)(bandit, jnp.asarray(means), jnp.asarray(rewards), delays, periods)
+    return np.bincount(np.asarray(arms) + 1, weight, minlength=bandit.num_arms + 1)
+
+
+def fits(sample, law):
+    """Whether counts of decisions pass a chi-square test against their law."""
+    seen = np.bincount(sample + 1, minlength=len(law))
+    assert seen[law < 1e-9].sum() == 0
+    seen, law = seen[law >= 1e-9], law[law >= 1e-9]
+    if len(law) == 1:
+        return True
+    return stats.chisquare(seen, law / law.sum() * seen.sum()).pvalue > LEVEL
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "limits"),
+    [(*pair, limits) for pair, every in PAIRS.items() for limits in every],
+)
+def test_decisions_have_their_exact_law(kind, rule, limits):
+    bandit = bandit_of(kind, limits)
+    kernel = engine.kernel(find_policy(rule), bandit._without_record())
+    assert kernel is not None
+    law = exact_law(bandit, rule)
+    assert law.sum() == pytest.approx(1, abs=1e-6)
+    assert fits(kernel.decisions(streams((0, 1), 7, 0, DECISIONS)), law)
+
+
+def test_survivor_form_does_not_plan_by_the_law():
+    bandit = bandit_of("points", "law")
+    known = irsppl.Bandit(bandit.belief, int(bandit.remaining))
+    kernel = engine.kernel(find_policy(FH("survivor")), bandit)
+    assert fits(kernel.decisions(streams((0, 1), 8, 0, DECISIONS)), exact_law(known, "irs.fh"))
+
+
+# ---- families whose laws are no sums: what they are asked, one question at a time
+
+
+@njit
+def sampled(family, seeds, counts, means, later):
+    """Draws of the means, and of the means after ``counts`` rewards, into [S, K]."""
+    rng = np.empty(4, np.uint64)
+    verbs.reset(family)
+    for s in range(seeds.size):
+        seed_state(seeds[s], rng)
+        verbs.draw_means(family, rng, means[s])
+        verbs.draw_future_means(family, rng, counts, later[s])
+
+
+@njit
+def walked(family, seeds, arm, out):
+    """Means of an arm along futures, [S, N]."""
+    rng = np.empty(4, np.uint64)
+    verbs.reset(family)
+    for s in range(seeds.size):
+        seed_state(seeds[s], rng)
+        verbs.draw_path(family, rng, arm, out.shape[1], out[s], 0, False)
+
+
+@njit
+def followed(family, seed, lam, out):
+    """(mean, gain) of every arm along its future, [K, N + 1, 2]."""
+    rng = np.empty(4, np.uint64)
+    seed_state(seed, rng)
+    verbs.reset(family)
+    verbs.renew(family, rng)
+    for a in range(out.shape[0]):
+        cursor = verbs.begin(family, a, lam, 0)
+        for n in range(out.shape[1]):
+            out[a, n, 0], out[a, n, 1] = cursor[0], cursor[1]
+            if n + 1 < out.shape[1]:
+                cursor = verbs.follow(family, rng, a, n, lam, cursor)
+
+
+def unknown_variance():
+    return irsppl.NormalInverseGamma([0.2, 0.9], [1.3, 2.0], [1.7, 3.0], [1.1, 2.0])
+
+
+def linear():
+    return irsppl.LinearGaussian(
+        [[1.0, 0.3], [0.4, 1.1]], [0.1, 0.3], [[1.0, 0.3], [0.3, 0.8]], 0.7
+    )
+
+
+COUNTS = np.array([3, 5])
+
+
+@pytest.mark.parametrize("make", [unknown_variance, linear])
+def test_draws_of_gaussian_arms_have_their_laws(make):
+    belief = make()
+    part = family_of(belief, frozenset())(8)
+    means, later = np.empty((2, DECISIONS // 4, 2))
+    sampled(part, streams((0, 1), 3, 0, len(means)), COUNTS, means, later)
+    if belief.is_independent:
+        for arm, n in enumerate(COUNTS):
+            for draws, law in ((means, belief.law(None)), (later, belief.law(int(n)))):
+                assert stats.kstest(draws[:, arm], law[arm].cdf).pvalue > LEVEL
+        paths = np.empty((len(means), 6))
+        walked(part, streams((0, 1), 4, 0, len(means)), 1, paths)
+        for n in (1, 5):
+            assert stats.kstest(paths[:, n], belief.law(n)[1].cdf).pvalue > LEVEL
+        return
+    # The difference between the arms is Gaussian; of its prior variance so many rewards explain
+    # F (I - A^-1) F' with A = I + sum_b n_b g_b g_b'.
+    x, root = np.asarray(belief.features, float), np.asarray(belief.root, float)
+    noise, prior = np.asarray(belief.noise_sd, float), np.asarray(belief.predictive_mean(), float)
+    spread = x @ root
+    g = spread / noise[:, None]
+    told = np.eye(2) - np.linalg.inv(np.eye(2) + (g * COUNTS[:, None]).T @ g)
+    for draws, cov in ((means, spread @ spread.T), (later, spread @ told @ spread.T)):
+        for w in (np.array([1.0, -1.0]), np.array([1.0, 0.0]), np.array([1.0, 1.0])):
+            law = stats.norm(w @ prior, np.sqrt(w @ cov @ w))
+            assert stats.kstest(draws @ w, law.cdf).pvalue > LEVEL
+
+
+def test_draws_of_categorical_arms_have_their_laws():
+    belief = irsppl.DirichletCategorical([[1.2, 2.1, 0.7], [0.8, 1.5, 2.0]], [-1.0, 0.5, 2.0])
+    part = family_of(belief, frozenset())(8)
+    count = DECISIONS // 4
+    means, later = np.empty((2, count, 2))
+    sampled(part, streams((0, 1), 3, 0, count), COUNTS, means, later)
+    paths = np.empty((count, 4))
+    walked(part, streams((0, 1), 4, 0, count), 0, paths)
+    alpha, values = belief.finite_support()
+    for arm in range(2):
+        law = functools.partial(dirichlet_mean_cdf, alpha[arm], values)
+        assert stats.kstest(means[:300, arm], np.vectorize(law)).pvalue > LEVEL  # integrals
+    # Means after three rewards of arm 0: one for each multiset of values.
+    nu, mass = alpha[0].sum(), {}
+    for seen in itertools.product(range(3), repeat=3):
+        chance, state = 1.0, alpha[0].copy()
+        for c in seen:
+            chance *= state[c] / state.sum()
+            state[c] += 1
+        mean = round((alpha[0] @ values + values[list(seen)].sum()) / (nu + 3), 9)
+        mass[mean] = mass.get(mean, 0.0) + chance
+    for draws in (later[:, 0], paths[:, 3]):
+        found, times = np.unique(np.round(draws, 9), return_counts=True)
+        assert set(found) == set(mass)
+        assert stats.chisquare(times, count * np.array([mass[m] for m in found])).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("make", [unknown_variance, linear])
+def test_futures_are_followed_as_the_belief_would(make):
+    belief = make()
+    part = family_of(belief, frozenset({"index"}))(6)
+    out, lam = np.empty((2, 6, 2)), 0.55
+    followed(part, streams((0, 1), 5, 0, 1)[0], lam, out)
+    rewards = jnp.asarray(part.futures[:, :5])
+    means = np.asarray(belief.path_means(rewards))
+    gains = np.asarray(belief.path_expected_max(rewards, jnp.full(2, lam))) - lam
+    np.testing.assert_allclose(out[:, :, 0], means, atol=2e-5)
+    np.testing.assert_allclose(out[:, :, 1], gains, atol=2e-5)
+
+
+# ---- whole paths
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [("beta", limits) for limits in LIMITS if limits != "waiting"] + [("joint", "random delay")],
+)
+def test_greedy_paths_equal_the_traced_loop(kind, limits):
+    bandit = bandit_of(kind, limits)
+    if bandit.delay is None:
+        bandit = bandit._shrunk(int(bandit.remaining))
+    simulate = sys.modules["irsppl.simulate"]
+    greedy = find_policy("greedy")
+    drawn = simulate.draw_outcomes(bandit, jax.random.key(3), 0, 64).bare()
+    keys = jax.random.split(jax.random.key(0), 64)
+    if bandit.constraints:
+        expected = simulate._play_constrained(greedy, bandit, drawn, keys)
+    else:
+        expected = simulate._play(greedy, bandit, drawn.rewards, keys)
+    played = engine.kernel(greedy, bandit).paths(
+        np.asarray(drawn.rewards), streams((0, 1), 2, 0, 64), drawn.delays, drawn.periods
+    )
+    np.testing.assert_array_equal(played, np.asarray(expected))
+
+
+@pytest.mark.parametrize("limits", ["random delay", "budget and delay"])
+def test_a_path_decides_like_its_own_states(limits):
+    """The third action of paths on one future has the law of decisions from the state there."""
+    options, _ = LIMITS[limits]
+    options = {name: value() if callable(value) else value for name, value in options.items()}
+    bandit = irsppl.Bandit(belief_of("points"), **options)
+    size, count = bandit.horizon, DECISIONS
+    rewards = np.zeros((count, 2, size))
+    rewards[:, 0, 0] = 1
+    delays = np.ones((count, 2, size), int)
+    fh = find_policy("irs.fh")
+    played = engine.kernel(fh, bandit).paths(rewards, streams((0, 1), 5, 0, count), delays, None)
+    third = played[(played[:, 0] == 0) & (played[:, 1] == 1), 2].astype(int)
+    assert third.size > 1000
+    state = bandit.pull(0).pull(1).arrive(0, 1)
+    there = engine.kernel(fh, state).decisions(streams((0, 1), 6, 0, count))
+    table = [np.bincount(x + 1, minlength=3) for x in (third, there)]
+    table = np.stack(table)[:, np.sum(table, axis=0) > 0]
+    assert stats.chi2_contingency(table).pvalue > LEVEL
+
+
+NATURAL = {
+    "beta": (0, [1.1, 2.3, 1.5], [2.7, 4.3, 3.0]),
+    "normal": (1, [0.1, 0.4, 0.2], [1.0, 2.0, 0.5]),
+    "poisson": (2, [2.0, 3.0, 1.5], [2.0, 2.5, 1.0]),
+    "exponential": (3, [2.0, 3.0, 1.5], [2.0, 2.5, 1.0]),
+}
+SAME = [("beta", rule) for rule in ("ts", "irs.fh", "irs.v-zero", "irs.index", "irs.index*")]
+SAME += [("beta", "random"), ("normal", "irs.v-zero"), ("normal", "irs.index")]
+SAME += [("poisson", "irs.fh"), ("exponential", "irs.index")]
+
+
+@pytest.mark.parametrize(("family", "rule"), SAME)
+def test_same_seeds_same_paths_as_the_older_kernels(family, rule):
+    _, xi, nu = NATURAL[family]
+    rng = np.random.default_rng(1)
+    draw = {
+        "beta": lambda s: rng.integers(0, 2, s),
+        "normal": rng.standard_normal,
+        "poisson": lambda s: rng.poisson(1.0, s),
+        "exponential": lambda s: rng.exponential(1.0, s),
+    }[family]
+    rewards, seeds = draw((50, 3, 20)).astype(float), streams((0, 1), 2, 0, 50)
+    xi, nu, noise = np.array(xi), np.array(nu), np.ones(3)
+    belief = {
+        "beta": lambda: irsppl.BetaBernoulli(xi, nu - xi),
+        "normal": lambda: irsppl.NormalNormal(xi / nu, 1 / np.sqrt(nu), noise),
+        "poisson": lambda: irsppl.GammaPoisson(xi, nu),
+        "exponential": lambda: irsppl.GammaExponential(nu + 1, xi),
+    }[family]()
+    state = belief.kernel_state()
+    if rule.startswith("irs.index"):
+        expected = index_paths(*state, rewards, seeds, star=rule.endswith("*"))
+    else:
+        expected = simulate_paths(rule, *state, rewards, seeds)
+    played = engine.kernel(find_policy(rule), irsppl.Bandit(belief, 20)).paths(rewards, seeds)
+    np.testing.assert_array_equal(played, expected)
+
+
+def test_chunks_and_threads_change_nothing():
+    bandit = bandit_of("points", "delay")
+    runs = [
+        irsppl.simulate(bandit, "irs.fh", 0, 40, workers=workers, progress=False)
+        for workers in (1, 2)
+    ]
+    parts = [irsppl.simulate(bandit, "irs.fh", 0, 20, start=s, progress=False) for s in (0, 20)]
+    np.testing.assert_array_equal(runs[0].regret, runs[1].regret)
+    halves = np.concatenate([part.regret.values for part in parts], axis=1)
+    np.testing.assert_array_equal(runs[0].regret, halves)
+
+
+# ---- where there is a kernel, and where it is kept
+
+
+def test_what_has_no_kernel_runs_in_jax():
+    bandit = bandit_of("points", "none")
+
+    def mine(key, bandit):
+        return jnp.argmax(bandit.belief.predictive_mean())
+
+    assert engine.kernel(find_policy(mine), bandit) is None
+    assert engine.kernel(find_policy("irs.v-emax"), bandit) is None
+    assert engine.kernel(find_policy("irs.v-zero"), bandit_of("joint", "none")) is None
+    assert irsppl.choose(bandit, mine) == int(mine(None, bandit))
+
+
+def test_a_second_process_finds_the_kernels(tmp_path):
+    code = (
+        "import irsppl, numpy as np\n"
+        "bandit = irsppl.Bandit(irsppl.BetaBernoulli([1., 2.], [1., 1.]), 5, delay=1)\n"
+        "print(irsppl.action_probabilities(bandit, 'ts', num_samples=100))\n"
+        "from irsppl.engine.loops import play\n"
+        "print(sum(play.stats.cache_hits.values()), sum(play.stats.cache_misses.values()))\n"
+    )
+    told = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told.append(done.stdout.split("\n"))
+    assert told[0][0] == told[1][0]
+    assert (told[0][1], told[1][1]) == ("0 1", "1 0")
+
+
+def test_kernels_are_kept_where_the_package_cannot_be_written(tmp_path, monkeypatch):
+    from irsppl.engine import cache
+
+    blocked = tmp_path / "package"
+    blocked.write_text("a file, so nothing can be put below it")
+    monkeypatch.setattr(cache, "_HERE", pathlib.Path(blocked))
+    monkeypatch.setattr(cache.numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    found = cache.folder.__wrapped__()
+    assert found is not None
+    assert cache.fingerprint() in found
+    assert not found.startswith(str(blocked))
+    assert os.access(found, os.W_OK)
