@@ -32,6 +32,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         module = import_module("irsppl.beliefs.from_numpyro")
         return getattr(module, name)
+    if name == "Experiment":  # and a database library is for those who run experiments
+        return import_module("irsppl.live.experiment").Experiment
     if name == "plots":
         return import_module("irsppl.plots")
     raise AttributeError(f"module 'irsppl' has no attribute {name!r}")
@@ -41,6 +43,7 @@ __all__ = [
     "Bandit",
     "BetaBernoulli",
     "DirichletCategorical",
+    "Experiment",
     "GammaExponential",
     "GammaPoisson",
     "Index",

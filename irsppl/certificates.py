@@ -152,8 +152,8 @@ def certify(
     """A certificate for any policy, one of ours or a function `policy(key, bandit) -> arm`.
 
     With several penalties the tightest serves, picked on a pilot sample; by default the tightest
-    that the bandit allows within an effort: "quick", "standard" or "best" (`penalties_for`). At least
-    30 replications and samples: its interval rests on their standard errors.
+    that the bandit allows within an effort: "quick", "standard" or "best" (`penalties_for`). At
+    least 30 replications and samples: its interval rests on their standard errors.
     """
     check_bandit(bandit)
     check_run(progress)

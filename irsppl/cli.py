@@ -1,4 +1,4 @@
-"""The command line: `irsppl bound | simulate | study | studies`.
+"""The command line: `irsppl bound | simulate | study | studies | experiment`.
 
 Exit codes: 0 all is well, 1 results could not be written where they should (they are kept
 elsewhere, and a line says where), 2 bad input (one line on standard error says what), 130
@@ -21,6 +21,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+import irsppl.live.cli as live
+
 EXAMPLES = """\
 examples:
   irsppl bound    --arms 'beta(3,1)' --arms 'beta(1,1)' --horizon 8 --penalty irs.v-zero
@@ -31,6 +33,7 @@ examples:
   irsppl bound    models/conversion.py --horizon 50 --penalty irs.fh
   irsppl study    quickstart --out results/
   irsppl studies
+  irsppl experiment create shop.db --arms 'beta(1,1)x3' --horizon 1000
 
 arms: beta(alpha,beta) with 0/1 rewards, normal(mean,sd,noise=sd of a reward), poisson(shape,rate),
 exponential(shape,rate), nig(mean,precision,shape,rate); x10 repeats an arm ten times.
@@ -89,6 +92,8 @@ def _parser() -> argparse.ArgumentParser:
         help="a demonstration, not for use: what one random stream for means and rewards gives",
     )
     _add_common(study)
+
+    live.add_commands(commands, _add_bandit)
 
     studies = command("studies", "list the named studies")
     studies.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -429,7 +434,18 @@ def _note(message: str) -> None:
     print(f"irsppl: {message}", file=sys.stderr)
 
 
-_COMMANDS = {"bound": _bound, "simulate": _simulate, "study": _study, "studies": _studies}
+def _experiment(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    return live.run(args, _bandit)
+
+
+_COMMANDS = {
+    "bound": _bound,
+    "simulate": _simulate,
+    "study": _study,
+    "studies": _studies,
+    "experiment": _experiment,
+    "serve": live.run_server,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,6 +30,7 @@ ROOMS = [
     "certificates",
     "plots",
     "studies",
+    "live",
     "cli",
     "__main__",
 ]
@@ -83,7 +84,15 @@ def test_nothing_slow_at_import():
     code = "import irsppl, sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(out.stdout.split())
-    assert not loaded & {"matplotlib", "scipy.stats", "arviz", "blackjax", "numpyro", "tqdm"}
+    assert not loaded & {
+        "matplotlib",
+        "scipy.stats",
+        "arviz",
+        "blackjax",
+        "numpyro",
+        "tqdm",
+        "sqlalchemy",
+    }
 
 
 def test_importing_sets_no_global_flag():

@@ -1,0 +1,204 @@
+"""Is it worth going on? What stopping now could cost, and how sure that is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from irsppl._checks import as_key
+from irsppl.bandit import Bandit
+from irsppl.beliefs import Belief
+from irsppl.bounds import Bounds, bound
+from irsppl.certificates import default_penalties
+
+_DRAWS = 4000
+# Rewards that the futures of a bound may hold in all: it sets how many are sampled.
+_REWARDS = 5 * 10**6
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmAdvice:
+    """What is believed of one open arm."""
+
+    label: str
+    mean: float
+    interval: tuple[float, float]  # holds the arm's true mean with probability 95 %
+    best: float  # probability to be the best arm
+    best_stderr: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What stopping now, and playing one arm to the end, could cost.
+
+    value: what it earns on average. bound: what nobody can earn more than on average in what
+    remains, and its standard error. loss: bound + 2 standard errors - value, so at most the average
+    cost of stopping.
+    loss_95: with probability 95 % somebody who knew every arm's mean would gain no more by it.
+    """
+
+    period: int
+    remaining: int
+    arms: tuple[ArmAdvice, ...]
+    best: str
+    value: float
+    bound: float
+    bound_stderr: float
+    penalty: str
+    loss: float
+    loss_95: float
+    history: tuple[dict[str, float], ...] = ()
+
+    @property
+    def share(self) -> float:
+        """loss as a share of what is left to earn (NaN where that is not positive)."""
+        return self.loss / self.bound if self.bound > 0 else float("nan")
+
+    @property
+    def share_95(self) -> float:
+        return self.loss_95 / self.bound if self.bound > 0 else float("nan")
+
+    @property
+    def text(self) -> str:
+        arm = next(arm for arm in self.arms if arm.label == self.best)
+        told = (
+            f"{self.best} is the best arm with probability {arm.best:.1%}. Stopping now and "
+            f"playing it for the {self.remaining} periods that remain earns {self.value:.4g}; it "
+            f"costs at most {self.loss:.3g}{_of(self.share)} on average"
+        )
+        told += f" (95 %: {self.loss_95:.3g}{_of(self.share_95)})."
+        earlier = [row for row in self.history if row["period"] < self.period]
+        if earlier:
+            then = earlier[-1]
+            told += f" At period {then['period']:.0f} it was {then['loss']:.3g} at most."
+        if self.share < 0.01:
+            return told + " Little can be gained by going on."
+        return told + " Going on may be worth it."
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {
+            "share": self.share,
+            "share_95": self.share_95,
+            "text": self.text,
+        }
+
+
+def _of(share: float) -> str:
+    return f", {share:.1%} of what is left" if np.isfinite(share) else ""
+
+
+def advise(
+    bandit: Bandit,
+    key: Any = 0,
+    num_samples: int | None = None,
+    history: tuple[dict[str, float], ...] = (),
+) -> Advice:
+    """Advice for a bandit at some moment of its play."""
+    bandit.check_open()
+    key = as_key(key)
+    stop = stopping(bandit, key)
+    draws, mean, chosen, value = stop.draws, stop.mean, stop.arm, stop.value
+    ties = draws == draws.max(axis=1, keepdims=True)
+    wins = ties / ties.sum(axis=1, keepdims=True)
+    if num_samples is None:
+        num_samples = int(np.clip(_REWARDS // (bandit.num_arms * int(bandit.remaining)), 100, 4000))
+    most = bound(bandit, default_penalties(bandit), jax.random.fold_in(key, 1), num_samples)
+    most = most.tightest if isinstance(most, Bounds) else most
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    arms = tuple(
+        ArmAdvice(
+            label,
+            float(mean[arm]),
+            (float(low[arm]), float(high[arm])),
+            float(wins[:, arm].mean()),
+            float(wins[:, arm].std() / np.sqrt(_DRAWS)),
+        )
+        for arm, label in enumerate(bandit.arm_labels)
+    )
+    return Advice(
+        period=int(bandit.period),
+        remaining=int(bandit.remaining),
+        arms=arms,
+        best=arms[chosen].label,
+        value=value,
+        bound=most.value,
+        bound_stderr=most.stderr,
+        penalty=most.penalty,
+        loss=max(0.0, most.value + 2 * most.stderr - value),
+        loss_95=stop.loss_95,
+        history=history,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopping:
+    """What stopping now earns: no more decisions, one arm to the end."""
+
+    draws: Float[np.ndarray, "S K"]  # of the arms' true means
+    mean: Float[np.ndarray, " K"]
+    arm: int
+    value: float
+    loss_95: float
+
+
+def stopping(bandit: Bandit, key: Array) -> Stopping:
+    draws = np.asarray(_draw(bandit.belief, jax.random.split(key, _DRAWS)), np.float64)
+    mean = np.asarray(bandit.belief.predictive_mean(), np.float64)
+    pulls = _pulls_alone(bandit)
+    arm = int(np.argmax(pulls * mean))
+    value = float(pulls[arm] * mean[arm])
+    if bandit.purse is not None and value < 0:  # not playing is possible, and free
+        value, pulls = 0.0, np.zeros_like(pulls)
+    gains = _best_knowing(bandit, draws) - pulls[arm] * draws[:, arm]
+    return Stopping(draws, mean, arm, value, max(0.0, float(np.quantile(gains, 0.95))))
+
+
+@eqx.filter_jit
+def _draw(belief: Belief, keys: Array) -> Float[Array, "S K"]:
+    return jax.vmap(belief.sample_means)(keys)
+
+
+def _periods(bandit: Bandit) -> float:
+    """Periods that remain, on average where the end is not known."""
+    weights = bandit.period_weights()
+    if weights is None:
+        return float(int(bandit.remaining))
+    here = bandit.law.values[int(bandit.period)] if bandit.law and int(bandit.period) else 1.0
+    return float(weights.sum() + bandit.tail / here)
+
+
+def _pulls_alone(bandit: Bandit) -> Float[np.ndarray, " K"]:
+    """How often each arm can be pulled from now on, if no other is."""
+    periods = np.full(bandit.num_arms, _periods(bandit))
+    if bandit.purse is None:
+        return periods
+    return np.minimum(periods, int(bandit.purse.money) // np.asarray(bandit.purse.costs))
+
+
+def _best_knowing(bandit: Bandit, means: Float[np.ndarray, "S K"]) -> Float[np.ndarray, " S"]:
+    """What knowing all means could earn, at the very most."""
+    periods = _periods(bandit)
+    if bandit.purse is None:
+        return periods * means.max(axis=1)
+    # The relaxation in which pulls may be split: min over lam of lam M + T max_a (mu_a - lam c_a)+,
+    # convex and piecewise linear in lam, so its least value is at a kink.
+    money, costs = int(bandit.purse.money), np.asarray(bandit.purse.costs, np.float64)
+    kinks = [np.zeros(len(means)), *(means / costs).T]
+    for a in range(len(costs)):
+        for b in range(a):
+            if costs[a] != costs[b]:
+                kinks.append((means[:, a] - means[:, b]) / (costs[a] - costs[b]))
+    found = np.full(len(means), np.inf)
+    for lam in kinks:
+        lam = np.maximum(lam, 0)
+        best = np.maximum((means - lam[:, None] * costs[None, :]).max(axis=1), 0)
+        found = np.minimum(found, lam * money + periods * best)
+    return found

@@ -1,0 +1,161 @@
+"""The belief of a running experiment: two numbers per arm on the host where these say all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from irsppl.beliefs import (
+    Belief,
+    BetaBernoulli,
+    GammaExponential,
+    GammaPoisson,
+    LinearGaussian,
+    NormalNormal,
+)
+from irsppl.beliefs._conjugate import Conjugate
+
+
+class HostBelief:
+    """Conjugate arms as sums and numbers of rewards, in float64: an update costs nothing."""
+
+    def __init__(self, start: Belief, sums: np.ndarray | None = None, told: Any = None):
+        self.start = start
+        state = start.kernel_state()
+        assert state is not None
+        self.family, self.xi, self.nu, self.noise = state
+        size = start.num_arms
+        self.sums = np.zeros(size) if sums is None else np.array(sums, np.float64)
+        self.told = np.zeros(size) if told is None else np.array(told, np.float64)
+
+    def update(self, arm: int, reward: float) -> None:
+        self.sums[arm] += reward
+        self.told[arm] += 1
+
+    def natural(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        return self.family, self.xi + self.sums, self.nu + self.told, self.noise
+
+    def current(self) -> Belief:
+        """The belief itself."""
+        start, n, total = self.start, self.told, self.sums
+        if not n.any():
+            return start
+
+        def like(old: Any, new: np.ndarray) -> Any:
+            return jnp.asarray(new.astype(np.asarray(old).dtype))
+
+        def host(field: Any) -> np.ndarray:
+            return np.asarray(field, np.float64)
+
+        fields: dict[str, Any]
+        if isinstance(start, BetaBernoulli):
+            fields = {"alpha": host(start.alpha) + total, "beta": host(start.beta) + n - total}
+        elif isinstance(start, GammaPoisson):
+            fields = {"shape": host(start.shape) + total, "rate": host(start.rate) + n}
+        elif isinstance(start, GammaExponential):
+            fields = {"shape": host(start.shape) + n, "rate": host(start.rate) + total}
+        else:
+            assert isinstance(start, NormalNormal)
+            nu = self.nu + n
+            fields = {"mean": (self.xi + total) / nu, "sd": self.noise / np.sqrt(nu)}
+        return start._replace(
+            **{name: like(getattr(start, name), value) for name, value in fields.items()}
+        )
+
+    def joined(self, more: Belief) -> HostBelief:
+        """With one more arm."""
+        pad = np.zeros(more.num_arms)
+        return HostBelief(
+            joined(self.start, more), np.append(self.sums, pad), np.append(self.told, pad)
+        )
+
+    def packed(self) -> dict[str, Any]:
+        return {"start": self.start, "sums": self.sums, "told": self.told}
+
+
+class JaxBelief:
+    """Any other belief, updated reward by reward in the order of the journal."""
+
+    def __init__(self, belief: Belief):
+        self.belief = belief
+
+    def update(self, arm: int, reward: float) -> None:
+        self.belief = self.belief.update(arm, reward)
+
+    def current(self) -> Belief:
+        return self.belief
+
+    def joined(self, more: Belief) -> JaxBelief:
+        return JaxBelief(joined(self.belief, more))
+
+    def packed(self) -> dict[str, Any]:
+        return {"belief": self.belief}
+
+
+Held = HostBelief | JaxBelief
+
+
+def hold(belief: Belief) -> Held:
+    return JaxBelief(belief) if belief.kernel_state() is None else HostBelief(belief)
+
+
+def unpacked(told: dict[str, Any]) -> Held:
+    if "belief" in told:
+        return JaxBelief(told["belief"])
+    return HostBelief(told["start"], told["sums"], told["told"])
+
+
+# ---- arms that come and go
+
+
+def joined(belief: Belief, more: Belief) -> Belief:
+    """The arms of both, where they are independent and of one conjugate family."""
+    if type(belief) is not type(more):
+        raise ValueError(
+            f"an arm that is added must be of the experiment's own kind, "
+            f"{type(belief).__name__}, got {type(more).__name__}"
+        )
+    if not isinstance(belief, Conjugate):
+        raise ValueError(
+            f"arms can be added where all are independent and of one conjugate family, not to "
+            f"{type(belief).__name__}: begin another experiment with all arms"
+        )
+    fields = {}
+    for field in dataclasses.fields(belief):
+        old, new = getattr(belief, field.name), getattr(more, field.name)
+        if np.ndim(old) and len(old) == belief.num_arms and field.name != "values":
+            if np.shape(old)[1:] != np.shape(new)[1:]:
+                raise ValueError(
+                    f"the added arm's {field.name} must have shape {np.shape(old)[1:]} per arm, "
+                    f"got {np.shape(new)[1:]}"
+                )
+            fields[field.name] = jnp.concatenate([old, jnp.asarray(new, old.dtype)])
+        elif not np.array_equal(old, new):
+            raise ValueError(f"the added arm must have the {field.name} of the others")
+    return belief._replace(**fields)
+
+
+def restricted(belief: Belief, arms: Sequence[int]) -> Belief:
+    """The belief of some of the arms; refused, with the reason, where they cannot be told apart."""
+    if len(arms) == belief.num_arms:
+        return belief
+    rows = np.asarray(arms, int)
+    if isinstance(belief, LinearGaussian):
+        names = ["features", "noise_sd", "offset"]
+    elif isinstance(belief, Conjugate):
+        names = [f.name for f in dataclasses.fields(belief) if f.name != "values"]
+    else:
+        raise ValueError(
+            f"arms can be retired where beliefs are conjugate or linear Gaussian, not from "
+            f"{type(belief).__name__}: begin another experiment without the arm"
+        )
+    return eqx.tree_at(
+        lambda b: [getattr(b, name) for name in names],
+        belief,
+        [getattr(belief, name)[rows] for name in names],
+    )

@@ -1,0 +1,187 @@
+"""Bandits, beliefs and policies as numbers and JSON, with a checksum; nothing is ever executed.
+
+Only classes of irsppl itself can be named in a record, and their fields are filled in without
+running a constructor. A user's NumPyro model is not stored: a record refers to it by number, and
+whoever reads the record brings the models (see `irsppl.live.models`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import sys
+import zlib
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irsppl.horizons import SurvivorTable
+
+if TYPE_CHECKING:
+    from irsppl.models import ArmModel
+
+_MAGIC = b"irsppl01"
+
+
+class DamagedError(ValueError):
+    """A stored record is not what was written."""
+
+
+def pack(told: Any) -> bytes:
+    """Bytes of a tree of None, numbers, text, lists, dicts, arrays and irsppl objects."""
+    return _Writer([]).bytes(told)
+
+
+def pack_with_models(told: Any) -> tuple[bytes, list[ArmModel]]:
+    """The same, with the users' models that it refers to by number."""
+    models: list[ArmModel] = []
+    return _Writer(models).bytes(told), models
+
+
+def unpack(data: bytes, models: Sequence[ArmModel] = (), what: str = "a record") -> Any:
+    """What was packed. Raises `DamagedError` where the checksum does not fit."""
+    data = bytes(data)
+    if data[:8] != _MAGIC or len(data) < 40:
+        raise DamagedError(f"{what} is damaged: it does not start as one of irsppl's does")
+    body = data[40:]
+    if hashlib.sha256(body).digest() != data[8:40]:
+        raise DamagedError(f"{what} is damaged: its checksum does not fit its content")
+    body = zlib.decompress(body)
+    size = int.from_bytes(body[:8], "little")
+    head, blob = json.loads(body[8 : 8 + size]), body[8 + size :]
+    return _Reader(blob, models, what).read(head)
+
+
+class _Writer:
+    def __init__(self, models: list[ArmModel]):
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.models = models
+
+    def bytes(self, told: Any) -> bytes:
+        head = json.dumps(self.write(told), allow_nan=False).encode()
+        body = zlib.compress(b"".join([len(head).to_bytes(8, "little"), head, *self.parts]), 1)
+        return _MAGIC + hashlib.sha256(body).digest() + body
+
+    def write(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float):
+            return {"float": value.hex()}  # exact, and infinity has no other way into JSON
+        if isinstance(value, list | tuple):
+            name = "list" if isinstance(value, list) else "tuple"
+            return {name: [self.write(part) for part in value]}
+        if isinstance(value, dict):
+            return {"dict": {str(name): self.write(part) for name, part in value.items()}}
+        if isinstance(value, jax.Array | np.ndarray | np.generic):
+            return self._array(value)
+        if _is_model(value):
+            if not any(value is known for known in self.models):
+                self.models.append(value)
+            return {"model": next(i for i, m in enumerate(self.models) if m is value)}
+        if isinstance(value, SurvivorTable):
+            return {"survivor": self.write(np.asarray(value.values))}
+        if isinstance(value, eqx.Module):
+            fields = {f.name: self.write(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            return {"class": _name(type(value)), "fields": fields}
+        raise ValueError(f"cannot be stored in an experiment: {value!r}")
+
+    def _array(self, value: Any) -> Any:
+        kind = "numpy"
+        if isinstance(value, jax.Array):
+            kind = "jax"
+            if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+                kind, value = "key", jax.random.key_data(value)
+        host = np.asarray(value)
+        raw = np.ascontiguousarray(host.astype(host.dtype.newbyteorder("<"))).tobytes()
+        where, self.size = self.size, self.size + len(raw)
+        self.parts.append(raw)
+        return {kind: [host.dtype.str.replace(">", "<"), list(host.shape), where, len(raw)]}
+
+
+class _Reader:
+    def __init__(self, blob: bytes, models: Sequence[ArmModel], what: str):
+        self.blob, self.models, self.what = blob, models, what
+
+    def read(self, told: Any) -> Any:
+        if not isinstance(told, dict):
+            return told
+        kind = next(iter(told))
+        value = told[kind]
+        if kind == "float":
+            return float.fromhex(value)
+        if kind in ("list", "tuple"):
+            parts = [self.read(part) for part in value]
+            return parts if kind == "list" else tuple(parts)
+        if kind == "dict":
+            return {name: self.read(part) for name, part in value.items()}
+        if kind in ("numpy", "jax", "key"):
+            return self._array(kind, *value)
+        if kind == "model":
+            if value >= len(self.models):
+                raise ValueError(f"{self.what} needs the user's NumPyro model again: give model=")
+            return self.models[value]
+        if kind == "survivor":
+            return SurvivorTable(self.read(value))
+        if kind == "class":
+            return self._object(value, told["fields"])
+        raise DamagedError(f"{self.what} holds {kind!r}, which this version does not know")
+
+    def _array(self, kind: str, dtype: str, shape: list[int], start: int, size: int) -> Any:
+        host = np.frombuffer(self.blob[start : start + size], np.dtype(dtype)).reshape(shape)
+        if kind == "numpy":
+            return host.copy()
+        if kind == "key":
+            return jax.random.wrap_key_data(jnp.asarray(host))
+        if host.dtype.itemsize == 8 and not jax.config.read("jax_enable_x64"):
+            with jax.enable_x64(True):
+                return jnp.asarray(host)
+        return jnp.asarray(host)
+
+    def _object(self, name: str, fields: dict[str, Any]) -> Any:
+        cls = _class(name, self.what)
+        known = {field.name for field in dataclasses.fields(cls)}
+        if known != set(fields):
+            raise ValueError(
+                f"{self.what} was written by another version of irsppl, where {name} had other "
+                f"fields ({', '.join(sorted(known ^ set(fields)))}): open it with that version"
+            )
+        made: Any = object.__new__(cls)
+        for field, value in fields.items():
+            object.__setattr__(made, field, self.read(value))
+        return made
+
+
+def _is_model(value: Any) -> bool:
+    # Reading models loads NumPyro, which takes a second: whoever has one has loaded it already.
+    models = sys.modules.get("irsppl.models")
+    return models is not None and isinstance(value, models.ArmModel)
+
+
+def _name(cls: type) -> str:
+    module = cls.__module__
+    if module.split(".")[0] != "irsppl" or "." in cls.__qualname__:
+        raise ValueError(
+            f"an experiment stores beliefs and policies of irsppl only, not {module}.{cls.__name__}"
+        )
+    return f"{module}:{cls.__name__}"
+
+
+def _class(name: str, what: str) -> type:
+    module, _, cls = name.partition(":")
+    if module.split(".")[0] == "irsppl":
+        if module not in sys.modules:
+            try:
+                import_module(module)
+            except ImportError:
+                raise ValueError(f"{what} names {name}, which this version lacks") from None
+        found = getattr(sys.modules[module], cls, None)
+        if isinstance(found, type) and issubclass(found, eqx.Module):
+            return found
+    raise DamagedError(f"{what} names {name!r}, which is no class of irsppl")

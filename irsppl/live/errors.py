@@ -1,0 +1,9 @@
+"""Kinds of refusal, for those who must tell them apart (a service answers with other codes)."""
+
+
+class UnknownError(ValueError):
+    """There is no such decision or arm."""
+
+
+class ConflictError(ValueError):
+    """What is asked contradicts what has happened: another reward, a full horizon."""

@@ -1,0 +1,58 @@
+"""Events of an experiment, and the chain of digests that makes a change in them visible."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from irsppl.live.codec import DamagedError
+
+# What can happen. `period` is the number of the decision that an event is about.
+KINDS = ("ask", "tell", "correct", "expire", "add", "retire", "model")
+
+
+class Event(NamedTuple):
+    """One line of the journal; what does not belong to its kind is None."""
+
+    seq: int  # 0, 1, 2, ...
+    kind: str
+    at: float  # wall time, seconds since 1970
+    period: int | None = None
+    arm: int | None = None
+    reward: float | None = None
+    propensity: float | None = None
+    request: str | None = None
+    body: str | None = None  # JSON
+    digest: str = ""
+
+    def sealed(self, before: str) -> Event:
+        """With the digest that ties it to the event before."""
+        return self._replace(digest=_digest(self, before))
+
+
+# repr: a damaged row can hold anything, which then is not what was written.
+_encode = json.JSONEncoder(separators=(",", ":"), default=repr).encode
+
+
+def _digest(event: Event, before: str) -> str:
+    told = _encode([before, *event[:-1]])
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+def check_chain(events: Iterable[Event], seq: int, digest: str, where: str) -> tuple[int, str]:
+    """(next number, digest) after events that must follow on; raises `DamagedError` if not."""
+    for event in events:
+        if event.seq != seq:
+            raise DamagedError(
+                f"{where} is damaged: event {seq} is missing (the next one is {event.seq}). The "
+                f"{seq} events before it are intact; restore a backup to have the rest"
+            )
+        if _digest(event, digest) != event.digest:
+            raise DamagedError(
+                f"{where} is damaged: event {seq} is not what was written. The {seq} events before "
+                "it are intact; restore a backup to have the rest"
+            )
+        seq, digest = seq + 1, event.digest
+    return seq, digest

@@ -1,0 +1,125 @@
+"""An experiment as it is kept: a state in memory that follows the journal in the database."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from irsppl.bandit import Bandit
+from irsppl.live import store
+from irsppl.live.codec import DamagedError
+from irsppl.live.decide import plan_for
+from irsppl.live.journal import Event, check_chain
+from irsppl.live.state import State, fold
+
+# A snapshot is written when the journal has grown by a quarter, and by this much at least.
+_SNAPSHOT_EVENTS = 2000
+
+
+class Kept:
+    """State and journal; what may happen is for `Experiment` to say."""
+
+    def __init__(self, where: store.Store, facts: dict[str, Any], bandit: Bandit, made: float):
+        self._store, self._facts, self._start = where, facts, bandit
+        self._models: Sequence[Any] = ()
+        self._plan = plan_for(facts["policy"], facts["seed"], facts["floor"], bandit)
+        self.created_at = made
+        self._first_arms = bandit.num_arms
+        self._check_support = bandit.belief.check_reward  # held: Equinox makes it anew at each look
+        self._state: State | None = None
+        self._dirty = False
+        self._next_snapshot = _SNAPSHOT_EVENTS
+
+    @contextlib.contextmanager
+    def _writing(self, caught_up: bool = True) -> Iterator[Any]:
+        with self._store.lock:
+            self._dirty = False
+            try:
+                with self._store.transaction() as tx:
+                    if caught_up:
+                        self._catch_up(tx)
+                    yield tx
+            except BaseException:
+                if self._dirty:  # what was applied may not have been written
+                    self._state = None
+                raise
+
+    def _look(self) -> State:
+        """The state with all that others have written."""
+        with self._store.lock, self._store.transaction(write=False) as tx:
+            return self._catch_up(tx)
+
+    def _catch_up(self, tx: Any) -> State:
+        state = self._state
+        if state is None:
+            return self._load(tx)
+        events = store.since(tx, state.seq)
+        if not events:
+            return state
+        if any(event.kind in ("correct", "model") for event in events):
+            return self._load(tx)
+        check_chain(events, state.seq, state.digest, self._store.name)
+        self._state = None  # until all of them are in
+        for event in events:
+            state.apply(event)
+        self._state = state
+        return state
+
+    def _load(self, tx: Any) -> State:
+        """The state from the newest snapshot that is whole, and the journal since."""
+        state = None
+        for seq, digest, data in store.snapshots(tx):
+            last = store.between(tx, seq - 1, seq - 1)
+            if not last or last[0].digest != digest:
+                raise DamagedError(
+                    f"{self._store.name} is damaged: its snapshot knows {seq} events, of which the "
+                    "journal has lost some. Restore a backup"
+                )
+            try:
+                state = State.unpacked(self._start, data, self._models, seq, digest)
+                break
+            except DamagedError as error:
+                warnings.warn(f"{error}; the journal is read instead", stacklevel=2)
+        if state is None:
+            events = store.since(tx, 0)
+            check_chain(events, 0, "", self._store.name)
+            state = fold(self._start, events)
+        else:
+            events = store.since(tx, state.seq)
+            check_chain(events, state.seq, state.digest, self._store.name)
+            for event in events:
+                state.apply(event)
+        self._next_snapshot = max(state.seq + _SNAPSHOT_EVENTS, state.seq * 5 // 4)
+        self._state = state
+        return state
+
+    def _event(self, kind: str, **told: Any) -> Event:
+        state = self._state
+        assert state is not None
+        return Event(state.seq, kind, time.time(), **told).sealed(state.digest)
+
+    def _append(self, tx: Any, *events: Event) -> None:
+        """Events that have been checked, into the state and the journal."""
+        assert self._state is not None
+        self._dirty = True
+        for event in events:
+            self._state.apply(event)
+        store.append(tx, list(events))
+        if self._state.seq >= self._next_snapshot:
+            self._snapshot(tx)
+
+    def _snapshot(self, tx: Any) -> None:
+        state = self._state
+        assert state is not None
+        store.save_snapshot(tx, state.seq, state.digest, state.packed())
+        self._next_snapshot = max(state.seq + _SNAPSHOT_EVENTS, state.seq * 5 // 4)
+
+    def events(self) -> list[Event]:
+        """The whole journal, checked."""
+        with self._store.lock, self._store.transaction(write=False) as tx:
+            events = store.since(tx, 0)
+        check_chain(events, 0, "", self._store.name)
+        return events

@@ -1,0 +1,163 @@
+"""The log of an experiment for others, and what another policy would have earned by it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from irsppl.bandit import Bandit
+from irsppl.live.beliefs import HostBelief
+from irsppl.live.decide import decide, plan_for
+from irsppl.live.journal import Event
+from irsppl.live.state import State
+from irsppl.policies import find_policy
+
+COLUMNS = ("decision", "period", "asked_at", "arm", "label", "propensity", "reward", "told_at")
+
+
+def frame(events: Sequence[Event], labels: Sequence[str], name: Any) -> Any:
+    """One row per decision; reward and told_at are NaN while a reward is awaited."""
+    import pandas as pd
+
+    asked = [event for event in events if event.kind == "ask"]
+    reward = np.full(len(asked), np.nan)
+    told_at = np.full(len(asked), np.nan)
+    for event in events:
+        if event.kind in ("tell", "correct"):
+            reward[event.period], told_at[event.period] = event.reward, event.at
+    return pd.DataFrame(
+        {
+            "decision": [name(event.period) for event in asked],
+            "period": np.arange(len(asked)),
+            "asked_at": np.array([event.at for event in asked], float),
+            "arm": np.array([event.arm for event in asked], int),
+            "label": [labels[event.arm or 0] for event in asked],
+            "propensity": np.array([event.propensity for event in asked], float),
+            "reward": reward,
+            "told_at": told_at,
+        },
+        columns=list(COLUMNS),
+    )
+
+
+def open_bandit(log: Any, num_arms: int) -> dict[str, Any]:
+    """The told decisions as the dictionary that the Open Bandit Pipeline takes."""
+    told = log[log["reward"].notna()]
+    return {
+        "n_rounds": len(told),
+        "n_actions": num_arms,
+        "context": np.ones((len(told), 1)),  # there is none: every decision is alike
+        "action_context": np.eye(num_arms),
+        "action": told["arm"].to_numpy(),
+        "position": None,
+        "reward": told["reward"].to_numpy(),
+        "expected_reward": None,
+        "pscore": told["propensity"].to_numpy(),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class OffPolicy:
+    """Mean reward per decision of another policy, estimated from the log.
+
+    effective: decisions that the weights are worth, (sum w)^2 / sum w^2.
+    """
+
+    method: str
+    value: float
+    stderr: float
+    decisions: int
+    effective: float
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval, Student's t with as many degrees as effective decisions less one."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(max(self.effective - 1, 1), 0.5 + level / 2)) * self.stderr
+        return self.value - half, self.value + half
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        return f"{self.method}: {self.value:.5g} (95% interval {low:.5g} to {high:.5g})"
+
+
+def evaluate(
+    events: Sequence[Event], start: Bandit, labels: Sequence[str], target: Any, seed: int = 0
+) -> dict[str, OffPolicy]:
+    """Estimates by inverse propensities, self-normalised, and doubly robust.
+
+    target: a label, probabilities ({label: p} or `[K]`), or a policy, which is asked what it would
+    have played at each moment of the log.
+    """
+    policy, fixed = None, None
+    if isinstance(target, str) and target in labels:
+        fixed = np.eye(len(labels))[list(labels).index(target)]
+    elif isinstance(target, Mapping):
+        unknown = [str(label) for label in target if label not in labels]
+        if unknown:
+            raise ValueError(f"target names unknown arms {unknown}; labels: {', '.join(labels)}")
+        fixed = np.array([float(target.get(label, 0.0)) for label in labels])
+    elif isinstance(target, list | tuple | np.ndarray):
+        fixed = np.asarray(target, float)
+    else:
+        policy = find_policy(target)
+    if fixed is not None and (
+        fixed.shape != (len(labels),)
+        or not np.all(np.isfinite(fixed) & (fixed >= 0))
+        or abs(fixed.sum() - 1) > 1e-9
+    ):
+        raise ValueError(
+            f"target must be probabilities of {len(labels)} arms that add up to 1, got {target!r}"
+        )
+    final = {e.period: e.reward for e in events if e.kind in ("tell", "correct")}
+    plan = None if policy is None else plan_for(policy, seed, 0.0, start)
+    state = State(start)
+    rows: list[tuple[float, float, float, float]] = []  # weight, reward, q of the arm, q of target
+    for event in events:
+        if event.kind == "ask" and event.period in final:
+            assert event.arm is not None and event.propensity is not None
+            means = _means(state)
+            shares = fixed if plan is None else decide(plan, state).shares
+            assert shares is not None
+            shares = shares[: len(means)]
+            reward = final[event.period]
+            assert reward is not None
+            weight = float(shares[event.arm]) / event.propensity
+            rows.append((weight, reward, float(means[event.arm]), float(shares @ means)))
+        state.apply(event)
+    if len(rows) < 2:
+        raise ValueError(f"an estimate needs two rewards at least, the log has {len(rows)}")
+    return _estimates(np.array(rows))
+
+
+def _means(state: State) -> np.ndarray:
+    if isinstance(state.held, HostBelief):
+        _, xi, nu, _ = state.held.natural()
+        return xi / nu
+    return np.asarray(state.held.current().predictive_mean(), np.float64)
+
+
+def _estimates(rows: Float[np.ndarray, "n 4"]) -> dict[str, OffPolicy]:
+    weight, reward, q_played, q_target = rows.T
+    many = len(rows)
+    plain = weight * reward
+    robust = q_target + weight * (reward - q_played)
+
+    def error(terms: np.ndarray) -> float:
+        return float(terms.std(ddof=1) / np.sqrt(many))
+
+    total = weight.mean()
+    worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
+    ratio = plain.mean() / total if total > 0 else float("nan")
+    spread = error(weight * (reward - ratio)) / total if total > 0 else float("nan")
+    return {
+        "ips": OffPolicy("inverse propensity", float(plain.mean()), error(plain), many, worth),
+        "snips": OffPolicy("self-normalised", float(ratio), spread, many, worth),
+        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), many, worth),
+    }

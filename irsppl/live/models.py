@@ -1,0 +1,148 @@
+"""The users' NumPyro models behind an experiment: which file, which functions, unchanged or not.
+
+Code in the database is for the record. What runs is the file that the user names when opening.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import inspect
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+if TYPE_CHECKING:
+    from irsppl.models import ArmModel
+
+
+def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:
+    """What an experiment writes down of its models; None where there are none."""
+    if not models:
+        return None
+    told, files = [], set()
+    for model in models:
+        function: Any = getattr(model._call, "function", model._call)
+        files.add(_file_of(function))
+        mean = model._user_mean
+        told.append(
+            {
+                "function": function.__name__,
+                "joint": model.joint,
+                "num_arms": model.num_arms,
+                "reward_site": model._reward_site,
+                "values": None if model._values is None else np.asarray(model._values).tolist(),
+                "mean": mean.__name__ if callable(mean) else mean,
+                "mean_is_function": callable(mean),
+            }
+        )
+        if callable(mean):
+            files.add(_file_of(mean))
+    if len(files) > 1:
+        names = ", ".join(sorted(map(str, files)))
+        raise ValueError(f"an experiment's arm models must be in one file, found {names}")
+    path = files.pop()
+    source = path.read_text()
+    return {"path": str(path), "source": source, "sha256": digest(source), "functions": told}
+
+
+def _file_of(function: Callable[..., Any]) -> pathlib.Path:
+    name = getattr(function, "__qualname__", repr(function))
+    try:
+        found = inspect.getsourcefile(function)
+    except TypeError:
+        found = None
+    if found is None or "." in name or "<" in name or not pathlib.Path(found).is_file():
+        raise ValueError(
+            f"an arm model of an experiment must be a function at the top level of a file, so that "
+            f"it can be found again when the experiment is opened; {name} is not"
+        )
+    return pathlib.Path(found).resolve()
+
+
+def digest(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+def changes(told: dict[str, Any], path: pathlib.Path) -> str | None:
+    """What differs between the file and the one the experiment was created with, or None."""
+    source = path.read_text()
+    if digest(source) == told["sha256"]:
+        return None
+    lines = difflib.unified_diff(
+        told["source"].splitlines(), source.splitlines(), "when created", "now", lineterm="", n=0
+    )
+    shown = [line for line in lines if not line.startswith(("---", "+++"))]
+    return "\n".join(shown[:12] + ["..."] * (len(shown) > 12))
+
+
+def bring(
+    told: dict[str, Any] | None, model: Any, accept_changed: bool
+) -> tuple[list[ArmModel], dict[str, Any] | None]:
+    """The models again, from the user's file; and the new description where it has changed."""
+    if told is None:
+        return [], None
+    from irsppl.models import read_arm
+    from irsppl.models._files import _execute
+
+    names = ", ".join(one["function"] for one in told["functions"])
+    if model is None:
+        raise ValueError(
+            f"this experiment's arms are NumPyro functions ({names} in {told['path']}): give "
+            "model= that file; code in the database is never run"
+        )
+    path = pathlib.Path(model)
+    if not path.is_file():
+        raise ValueError(f"model must be the file with {names}, got {str(model)!r}: no such file")
+    changed = changes(told, path)
+    if changed is not None and not accept_changed:
+        raise ValueError(
+            f"model {path} is not what the experiment was created with:\n{changed}\n"
+            "Give accept_changed_model=True to go on with the changed file"
+        )
+    module = _execute(path)
+    found = []
+    for one in told["functions"]:
+        mean = one["mean"]
+        function = getattr(module, one["function"], None)
+        if mean is not None and one["mean_is_function"]:
+            mean = getattr(module, mean, None)
+        if function is None or (one["mean"] is not None and mean is None):
+            raise ValueError(f"model {path} has no function {one['function']}")
+        found.append(
+            read_arm(
+                function,
+                num_arms=one["num_arms"] if one["joint"] else None,
+                joint=one["joint"],
+                reward_site=one["reward_site"],
+                mean=mean,
+                values=one["values"],
+            )
+        )
+    if changed is None:
+        return found, None
+    source = path.read_text()
+    new = told | {"path": str(path.resolve()), "source": source, "sha256": digest(source)}
+    return found, new
+
+
+def rebuilt(belief: Any, models: Sequence[ArmModel]) -> Any:
+    """The same representation of a prior, made anew from changed models."""
+    from irsppl.beliefs._joint import JointPoints, joint_enumeration
+    from irsppl.beliefs.enumeration import enumeration
+    from irsppl.beliefs.particles import JointParticles, Particles
+    from irsppl.beliefs.quadrature import quadrature
+
+    if isinstance(belief, JointParticles):
+        return JointParticles(models[0], belief.num_points, jax.random.key(0), belief.reason)
+    if isinstance(belief, JointPoints):
+        return joint_enumeration(models[0], belief.reason)
+    if isinstance(belief, Particles):
+        key = jax.random.key(0)
+        return Particles(models, belief.groups, belief.num_points, key, belief.reason)
+    if belief.kind == "quadrature":
+        return quadrature(models, belief.groups, belief.num_points, belief.reason)
+    return enumeration(models, belief.groups, belief.reason)

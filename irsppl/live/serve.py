@@ -1,0 +1,316 @@
+"""An experiment over HTTP: JSON for programs, a page for people.
+
+On a loopback address anybody on the machine may ask and tell. On any other address every request
+needs a token: one to ask, tell and look, one to administer.
+"""
+
+import hmac
+import ipaddress
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from irsppl.live.advice import Advice
+from irsppl.live.errors import ConflictError, UnknownError
+from irsppl.live.experiment import Experiment
+from irsppl.live.report import page
+
+_LARGEST_BODY = 64 * 1024
+_LARGEST_BATCH = 10_000
+_log = logging.getLogger("irsppl.serve")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# Looks again every few seconds and puts the new text in place; stands still while nobody looks.
+_SCRIPT = """
+async function renew() {
+  if (!document.hidden) {
+    try {
+      const answer = await fetch(location.href, {headers: {Accept: "text/html"}});
+      if (answer.ok) {
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const old = document.querySelector("main"), now = fresh.querySelector("main");
+        if (now && !old.contains(document.activeElement)) old.replaceWith(now);
+      }
+    } catch (error) { /* the server is away: try again later */ }
+  }
+  setTimeout(renew, 3000);
+}
+setTimeout(renew, 3000);
+"""
+
+
+class Ask(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    count: int | None = Field(None, ge=1, le=_LARGEST_BATCH)
+    request: str | None = Field(None, min_length=1, max_length=200)
+
+
+class Tell(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    reward: float = Field(strict=True)
+    correct: bool = Field(False, strict=True)
+
+
+class Add(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    arm: str = Field(max_length=200, description="such as beta(1,1)")
+    label: str = Field(min_length=1, max_length=200)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Limits and tokens, before anything else looks at a request."""
+
+    def __init__(self, app: Any, token: str | None, admin: str | None, local: bool):
+        self.app, self.token, self.admin, self.local = app, token, admin, local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        refused = self._refused(scope, headers)
+        if refused is not None:
+            await _answer(send, *refused)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            if len(body) > _LARGEST_BODY:
+                await _answer(send, 413, f"a body may have {_LARGEST_BODY} bytes")
+                return
+            if not message.get("more_body"):
+                break
+        given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def replay() -> MutableMapping[str, Any]:
+            return next(given, None) or await receive()
+
+        await self.app(scope, replay, send)
+
+    def _refused(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:12]) > _LARGEST_BODY:
+            return 413, f"a body may have {_LARGEST_BODY} bytes"
+        posts = scope["method"] not in ("GET", "HEAD")
+        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        if posts and scope["method"] == "POST" and kind != b"application/json":
+            # Also: a page elsewhere cannot make a browser send this without asking us first.
+            return 415, "the body must be application/json"
+        if self.token is None:
+            name = headers.get(b"host", b"").decode("latin-1")
+            name = name.rsplit(":", 1)[0].strip("[]") if not name.endswith("]") else name[1:-1]
+            if self.local and not is_loopback(name):  # a name that was made to point here
+                return 421, "this server answers on the loopback address only"
+            return None
+        if scope["path"] == "/health":
+            return None
+        given = headers.get(b"authorization", b"")
+        admin = hmac.compare_digest(given, b"Bearer " + (self.admin or "").encode())
+        admin = admin and bool(self.admin)
+        known = hmac.compare_digest(given, b"Bearer " + self.token.encode())
+        if not (known or admin):
+            return 401, "a token is needed: Authorization: Bearer TOKEN"
+        if scope["path"].startswith("/arms") and posts and not admin:
+            return 403, "this needs the token to administer"
+        return None
+
+
+async def _answer(send: Send, status: int, told: str) -> None:
+    body = json.dumps({"detail": told}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Adviser:
+    """Advice for the page: computed beside it, again when play has moved on by a hundredth."""
+
+    def __init__(self, experiment: Experiment):
+        self.experiment, self.latest = experiment, None
+        self.working = threading.Lock()
+
+    latest: Advice | None
+
+    def look(self, status: dict[str, Any]) -> Advice | None:
+        old = self.latest
+        due = old is None or status["period"] - old.period >= status["horizon"] / 100
+        if due and status["remaining"] > 0 and self.working.acquire(blocking=False):
+            threading.Thread(target=self._work, daemon=True).start()
+        return old
+
+    def _work(self) -> None:
+        try:
+            self.latest = self.experiment.advise()
+        except Exception:
+            _log.exception("no advice")
+        finally:
+            self.working.release()
+
+
+def make_app(
+    experiment: Experiment,
+    token: str | None = None,
+    admin_token: str | None = None,
+    local: bool = True,
+) -> Any:
+    """The ASGI application."""
+    from irsppl import __version__
+
+    # The interactive pages of FastAPI load scripts from elsewhere; the description itself is here.
+    app = FastAPI(title="irsppl experiment", version=__version__, docs_url=None, redoc_url=None)
+    adviser = Adviser(experiment)
+
+    def refuse(status: int) -> Any:
+        return lambda request, error: JSONResponse({"detail": str(error)}, status)
+
+    app.add_exception_handler(UnknownError, refuse(404))
+    app.add_exception_handler(ConflictError, refuse(409))
+    app.add_exception_handler(ValueError, refuse(422))
+
+    @app.exception_handler(Exception)
+    def failed(request: Request, error: Exception) -> JSONResponse:
+        _log.error("failed", exc_info=error)
+        return JSONResponse({"detail": "internal error"}, 500)
+
+    Id = Annotated[str, Path(max_length=40)]
+
+    @app.post("/decisions", status_code=201)
+    def ask(body: Ask) -> Any:
+        if body.count is None:
+            return experiment.ask(request=body.request).to_dict()
+        made = experiment.ask(body.count, request=body.request)
+        return {"decisions": [one.to_dict() for one in made]}
+
+    @app.post("/decisions/{id}/reward")
+    def tell(id: Id, body: Tell) -> Any:
+        experiment.tell(id, body.reward, correct=body.correct)
+        return {"id": id, "reward": body.reward}
+
+    @app.get("/decisions/{id}")
+    def explain(id: Id) -> Any:
+        return experiment.explain(id)
+
+    @app.get("/status")
+    def status() -> Any:
+        return {name: value for name, value in experiment.status().items() if name != "where"}
+
+    @app.get("/advice")
+    def advice() -> Any:
+        told = experiment.advise().to_dict()
+        return json.loads(json.dumps(told).replace("NaN", "null"))
+
+    @app.get("/log.csv")
+    def log_csv() -> Any:
+        return PlainTextResponse(experiment.log().to_csv(index=False), media_type="text/csv")
+
+    @app.get("/log.parquet")
+    def log_parquet() -> Any:
+        try:
+            data = experiment.log().to_parquet(index=False)
+        except ImportError:
+            return JSONResponse({"detail": "this server has no Parquet library"}, 501)
+        return Response(data, media_type="application/vnd.apache.parquet")
+
+    @app.post("/arms", status_code=201)
+    def add(body: Add) -> Any:
+        from irsppl.studies import parse_arms
+
+        return {"arm": experiment.add_arm(parse_arms(body.arm), body.label)}
+
+    @app.delete("/arms/{label}")
+    def retire(label: Annotated[str, Path(max_length=200)]) -> Any:
+        experiment.retire_arm(label)
+        return {"retired": label}
+
+    @app.get("/health")
+    def health() -> Any:
+        return {"period": experiment.status()["period"]}
+
+    @app.get("/metrics")
+    def metrics() -> Any:
+        return PlainTextResponse(_metrics(experiment.status()), media_type="text/plain")
+
+    @app.get("/", response_class=HTMLResponse)
+    def show() -> Any:
+        now = experiment.status()
+        nonce = secrets.token_urlsafe(16)
+        text = page(now | {"where": ""}, experiment.log(), adviser.look(now), _SCRIPT, nonce)
+        policy = (
+            "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; "
+            f"script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
+        )
+        headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+        return HTMLResponse(text, headers=headers | {"Referrer-Policy": "no-referrer"})
+
+    return Guard(app, token, admin_token, local)
+
+
+def _metrics(status: dict[str, Any]) -> str:
+    """Prometheus' text format."""
+
+    def escaped(label: str) -> str:
+        return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+    lines = []
+    for name, kind in (
+        ("period", "counter"),
+        ("remaining", "gauge"),
+        ("pending", "gauge"),
+        ("told", "counter"),
+        ("expired", "counter"),
+        ("reward", "gauge"),
+    ):
+        lines += [f"# TYPE irsppl_{name} {kind}", f"irsppl_{name} {status[name]}"]
+    if status["budget"] is not None:
+        lines += ["# TYPE irsppl_budget gauge", f"irsppl_budget {status['budget']}"]
+    for name in ("pulls", "mean"):
+        lines.append(f"# TYPE irsppl_arm_{name} gauge")
+        for row in status["arms"]:
+            lines.append(f'irsppl_arm_{name}{{arm="{escaped(row["label"])}"}} {row[name]}')
+    return "\n".join(lines) + "\n"
+
+
+def serve(
+    experiment: Experiment, host: str, port: int, token: str | None, admin_token: str | None
+) -> None:
+    """Answer until stopped; requests that have begun are finished."""
+    local = is_loopback(host)
+    if not local and not (token and admin_token):
+        raise ValueError(
+            f"host {host} can be reached from outside: set two tokens in the environment, "
+            "IRSPPL_TOKEN to ask and tell and IRSPPL_ADMIN_TOKEN to administer"
+        )
+    for name, value in (("IRSPPL_TOKEN", token), ("IRSPPL_ADMIN_TOKEN", admin_token)):
+        if value is not None and len(value) < 16:
+            raise ValueError(f"{name} must have 16 characters at least")
+    if token is not None and token == admin_token:
+        raise ValueError("IRSPPL_TOKEN and IRSPPL_ADMIN_TOKEN must differ")
+    app = make_app(experiment, token, admin_token, local)
+    import uvicorn
+
+    uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False)

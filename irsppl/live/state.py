@@ -1,0 +1,213 @@
+"""The state of an experiment: what the events so far make of the bandit it started from."""
+
+from __future__ import annotations
+
+import array
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from irsppl.bandit import Bandit
+from irsppl.delays import Delay
+from irsppl.live import beliefs
+from irsppl.live.codec import pack, unpack
+from irsppl.live.journal import Event
+
+PENDING, TOLD, EXPIRED = 0, 1, 2
+
+
+class State:
+    """Folded events. `apply` trusts its events: whoever appends one checks it first."""
+
+    def __init__(self, start: Bandit):
+        self.start = start
+        self.horizon = int(start.remaining)
+        self.labels = list(start.arm_labels)
+        self.open = [True] * start.num_arms
+        self.held = beliefs.hold(start.belief)
+        self.counts = np.zeros(start.num_arms, np.int64)
+        self.waiting = np.zeros(start.num_arms, np.int64)  # pending pulls of each arm
+        self.money = None if start.purse is None else int(start.purse.money)
+        self.costs = None if start.purse is None else np.asarray(start.purse.costs).tolist()
+        # By period: arm, PENDING or TOLD or EXPIRED, reward.
+        self.arms = array.array("i")
+        self.status = bytearray()
+        self.rewards = array.array("d")
+        self.pending: dict[int, float] = {}  # period -> when it was asked
+        self.seq = 0  # events so far
+        self.digest = ""
+
+    # ---- where play is
+    @property
+    def period(self) -> int:
+        return len(self.arms)
+
+    @property
+    def num_arms(self) -> int:
+        return len(self.labels)
+
+    @property
+    def open_arms(self) -> list[int]:
+        return [arm for arm, is_open in enumerate(self.open) if is_open]
+
+    @property
+    def affordable(self) -> list[int]:
+        """Open arms that can be paid."""
+        arms = self.open_arms
+        if self.money is None or self.costs is None:
+            return arms
+        return [arm for arm in arms if self.costs[arm] <= self.money]
+
+    @property
+    def remaining(self) -> int:
+        left = self.horizon - self.period
+        if self.money is None or self.costs is None:
+            return left
+        return min(left, self.money // min(self.costs[arm] for arm in self.open_arms))
+
+    @property
+    def budget(self) -> float | None:
+        return None if self.money is None else self.money * self.start.purse.unit  # type: ignore[union-attr]
+
+    # ---- events
+    def apply(self, event: Event) -> None:
+        kind, period, arm = event.kind, event.period, event.arm
+        if kind == "ask":
+            assert arm is not None and period == len(self.arms)
+            self.arms.append(arm)
+            self.status.append(PENDING)
+            self.rewards.append(np.nan)
+            self.pending[period] = event.at
+            self.counts[arm] += 1
+            self.waiting[arm] += 1
+            if self.money is not None and self.costs is not None:
+                self.money -= self.costs[arm]
+        elif kind == "tell":
+            assert period is not None and event.reward is not None
+            arm = self.arms[period]
+            if self.status[period] == PENDING:
+                self.waiting[arm] -= 1
+                del self.pending[period]
+            self.status[period] = TOLD
+            self.rewards[period] = event.reward
+            self.held.update(arm, event.reward)
+        elif kind == "expire":
+            assert period is not None
+            self.waiting[self.arms[period]] -= 1
+            del self.pending[period]
+            self.status[period] = EXPIRED
+        elif kind == "add":
+            self._add(event)
+        elif kind == "retire":
+            assert arm is not None
+            self.open[arm] = False
+        # "correct" has been seen to by `fold`; "model" is a note.
+        self.seq, self.digest = event.seq + 1, event.digest
+
+    def _add(self, event: Event) -> None:
+        told = json.loads(event.body or "{}")
+        more = unpack(bytes.fromhex(told["belief"]), (), "an added arm")
+        self.held = self.held.joined(more)
+        self.labels.append(told["label"])
+        self.open.append(True)
+        self.counts, self.waiting = np.append(self.counts, 0), np.append(self.waiting, 0)
+
+    # ---- to and from bytes
+    def packed(self) -> bytes:
+        return pack(
+            {
+                "labels": self.labels,
+                "open": self.open,
+                "held": self.held.packed(),
+                "money": self.money,
+                "arms": np.array(self.arms, np.int32),
+                "status": np.frombuffer(bytes(self.status), np.uint8),
+                "rewards": np.array(self.rewards, np.float64),
+                "pending": np.array(list(self.pending), np.int64),
+                "asked_at": np.array(list(self.pending.values()), np.float64),
+            }
+        )
+
+    @classmethod
+    def unpacked(cls, start: Bandit, data: bytes, models: Any, seq: int, digest: str) -> State:
+        told = unpack(data, models, "a snapshot")
+        state = cls(start)
+        state.labels, state.open, state.money = told["labels"], told["open"], told["money"]
+        state.held = beliefs.unpacked(told["held"])
+        state.arms.frombytes(told["arms"].astype(np.int32).tobytes())
+        state.status = bytearray(told["status"].tobytes())
+        state.rewards.frombytes(told["rewards"].tobytes())
+        state.pending = dict(zip(told["pending"].tolist(), told["asked_at"].tolist(), strict=True))
+        size = len(state.labels)
+        arms = told["arms"]
+        state.counts = np.bincount(arms, minlength=size)
+        state.waiting = np.bincount(arms[told["status"] == PENDING], minlength=size)
+        state.seq, state.digest = seq, digest
+        return state
+
+    # ---- the bandit now
+    def bandit(self) -> Bandit:
+        """The bandit of the open arms as play has come to it."""
+        start, arms = self.start, self.open_arms
+        belief = beliefs.restricted(self.held.current(), arms).sized(self.horizon)
+        place = np.full(self.num_arms, -1)
+        place[arms] = np.arange(len(arms))
+        played = place[np.array(self.arms, np.int32)]
+        waiting = np.frombuffer(bytes(self.status), np.uint8) == PENDING
+        # The record is as long as the first horizon; pulls of arms that are gone await nothing.
+        size = len(start.pulled) if start.pulled is not None else self.horizon
+        pulled, seen = np.full(size, -1, np.int32), np.zeros(size, bool)
+        pulled[: len(played)] = np.maximum(played, 0)
+        seen[: len(played)] = ~waiting | (played < 0)
+        delay, purse, labels = start.delay, start.purse, tuple(self.labels[a] for a in arms)
+        if arms != list(range(start.num_arms)):
+            if delay is not None:
+                rows = [min(arm, start.num_arms - 1) for arm in arms]
+                fixed = None if delay.fixed is None else tuple(delay.fixed[row] for row in rows)
+                delay = _delay(delay, np.asarray(rows), fixed)
+            if purse is not None:
+                purse = eqx.tree_at(lambda p: p.costs, purse, purse.costs[np.asarray(arms)])
+        if purse is not None:
+            purse = eqx.tree_at(lambda p: p.money, purse, jnp.asarray(self.money, jnp.int32))
+        fields = ("belief", "remaining", "period", "counts", "pulled", "seen", "delay", "purse")
+        made = eqx.tree_at(
+            lambda b: tuple(getattr(b, name) for name in fields),
+            start,
+            (
+                belief,
+                jnp.asarray(self.remaining, jnp.int32),
+                jnp.asarray(self.period, jnp.int32),
+                jnp.asarray(self.counts[arms], jnp.int32),
+                jnp.asarray(pulled),
+                jnp.asarray(seen),
+                delay,
+                purse,
+            ),
+            is_leaf=lambda x: x is None,
+        )
+        named = start.labels is not None or arms != list(range(start.num_arms))
+        object.__setattr__(made, "labels", labels if named else None)  # a fresh copy
+        return made
+
+
+def _delay(delay: Delay, rows: np.ndarray, fixed: tuple[int, ...] | None) -> Delay:
+    made = object.__new__(Delay)
+    object.__setattr__(made, "cdf", delay.cdf[rows])
+    object.__setattr__(made, "fixed", fixed)
+    return made
+
+
+def fold(start: Bandit, events: Iterable[Event]) -> State:
+    """The state after all events. A correction puts its reward where the first one stood."""
+    events = list(events)
+    final = {event.period: event.reward for event in events if event.kind == "correct"}
+    state = State(start)
+    for event in events:
+        if event.kind == "tell" and event.period in final:
+            event = event._replace(reward=final[event.period])
+        state.apply(event)
+    return state

@@ -1,0 +1,124 @@
+"""`irsppl experiment`: the same experiment from the command line, and its report."""
+
+import csv
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+
+import irsppl
+from irsppl.cli import main
+
+
+def run(capsys, *arguments):
+    """(exit code, standard output, standard error)"""
+    try:
+        code = main([str(a) for a in ("experiment", *arguments)])
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def as_json(capsys, *arguments):
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert code == 0 and out.count("\n") == 1
+    return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@pytest.fixture
+def file(tmp_path, capsys):
+    path = tmp_path / "shop.db"
+    arms = ["--arms", "beta(1,1)x3", "--horizon", 20, "--labels", "a,b,c"]
+    made = as_json(capsys, "create", path, *arms, "--policy", "ts", "--seed", 1, "--floor", 0.1)
+    assert (made["horizon"], made["policy"], made["seed"], made["floor"]) == (20, "ts", 1, 0.1)
+    return path
+
+
+def test_from_nothing_to_a_report(capsys, file, tmp_path):
+    one = as_json(capsys, "ask", file, "--request", "visit")
+    assert set(one) == {"id", "arm", "label", "propensity", "period"}
+    assert as_json(capsys, "ask", file, "--request", "visit") == one
+    batch = as_json(capsys, "ask", file, "--count", 3)["decisions"]
+    assert [d["period"] for d in batch] == [1, 2, 3]
+    assert as_json(capsys, "tell", file, one["id"], 1)["pending"] == 3
+    assert as_json(capsys, "status", file)["told"] == 1
+    assert as_json(capsys, "explain", file, one["id"])["replayed"]
+    arms = as_json(capsys, "arms", file, "--add", "beta(2,1)", "--label", "d", "--retire", "a")
+    assert [(row["label"], row["open"]) for row in arms["arms"]] == [
+        ("a", False), ("b", True), ("c", True), ("d", True)
+    ]  # fmt: skip
+    assert as_json(capsys, "expire", file, "--after", 0)["expired"] == [d["id"] for d in batch]
+    rows = as_json(capsys, "log", file)["log"]
+    assert [row["reward"] for row in rows] == [1, None, None, None]
+    as_json(capsys, "log", file, "--out", tmp_path / "log.csv")
+    with open(tmp_path / "log.csv") as table:
+        assert len(list(csv.DictReader(table))) == 4
+    for command in ("status", "arms", "log"):
+        code, out, _ = run(capsys, command, file)
+        assert code == 0 and "b" in out
+    with irsppl.Experiment.open(file) as experiment:
+        assert experiment.status()["period"] == 4
+
+
+def test_bad_input_is_one_line(capsys, file, tmp_path):
+    for arguments, told in (
+        (("ask", tmp_path / "no.db"), "no experiment"),
+        (("tell", file, "x-1", 1), "id must be"),
+        (("ask", file, "--count", 21), "at most 20"),
+        (("create", file, "--arms", "beta(1,1)", "--horizon", 3), "already holds"),
+        (("create", tmp_path / "x.db", "--arms", "beta(1,1)"), "--horizon"),
+        (("arms", file, "--add", "beta(1,1)"), "--label"),
+        (("log", file, "--out", "x.doc"), ".csv"),
+        (("explain", file, "x"), "id must be"),
+        (("frobnicate", file), "invalid choice"),
+    ):
+        code, out, err = run(capsys, *arguments)
+        assert code == 2 and out == "" and err.count("\n") == 1 and told in err
+
+
+class Reader(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text, self.open = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "polyline", "path") and not self.get_starttag_text().endswith("/>"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in ("polyline", "path"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_report_stands_alone(tmp_path):
+    """No script, no outside address, labels as text, the experiment's numbers."""
+    labels = ["<script>alert(1)</script>", "b & c", '"x" onload=1']
+    belief = irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5])
+    bandit = irsppl.Bandit(belief, 20, labels=labels)
+    with irsppl.Experiment.create(tmp_path / "shop.db", bandit, "ts") as experiment:
+        experiment.report(tmp_path / "empty.html", 100)
+        rng = np.random.default_rng(0)
+        for d in experiment.ask(15)[:12]:
+            experiment.tell(d.id, int(rng.random() < 0.5))
+        experiment.report(tmp_path / "now.html", 100)
+        status = experiment.status()
+        experiment.ask(5)
+        experiment.report(tmp_path / "end.html", 100)
+    for name in ("empty", "now", "end"):
+        text = (tmp_path / f"{name}.html").read_text()
+        reader = Reader()
+        reader.feed(text)
+        assert reader.open == [] and "script" not in {tag for tag, _ in reader.tags}
+        assert not re.search(r"https?://|src=|@import|url\(", text)
+        shown = "".join(reader.text)
+        assert all(label in shown for label in labels)
+        assert not any(key.startswith("on") for _, attrs in reader.tags for key in attrs)
+    shown = (tmp_path / "now.html").read_text()
+    assert "15 of 20" in shown and f"{status['reward']:.6g}" in shown and "95 %" in shown
+    assert "Nothing remains" in (tmp_path / "end.html").read_text()

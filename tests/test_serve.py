@@ -1,0 +1,220 @@
+"""An experiment over HTTP: right answers, right refusals, nothing executed, nothing lost."""
+
+import contextlib
+import json
+
+import pytest
+
+import irsppl
+
+fastapi_client = pytest.importorskip("fastapi.testclient")
+serve = pytest.importorskip("irsppl.live.serve")
+LABELS = ["<script>alert(1)</script>", "'; DROP TABLE irsppl_journal; --", "plain"]
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    belief = irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5])
+    bandit = irsppl.Bandit(belief, 20, labels=LABELS)
+    with irsppl.Experiment.create(tmp_path / "shop.db", bandit, "ts", floor=0.05) as made:
+        yield made
+
+
+def client(experiment, host="127.0.0.1", **tokens):
+    app = serve.make_app(experiment, local=not tokens, **tokens)
+    return fastapi_client.TestClient(app, f"http://{host}:8000", raise_server_exceptions=False)
+
+
+def test_ask_tell_and_look(experiment):
+    web = client(experiment)
+    first = web.post("/decisions", json={"request": "visit"})
+    assert first.status_code == 201
+    assert set(first.json()) == {"id", "arm", "label", "propensity", "period"}
+    assert web.post("/decisions", json={"request": "visit"}).json() == first.json()
+    batch = web.post("/decisions", json={"count": 3}).json()["decisions"]
+    assert [d["period"] for d in batch] == [1, 2, 3]
+    for d in [first.json(), *batch[:2]]:
+        assert web.post(f"/decisions/{d['id']}/reward", json={"reward": 1}).status_code == 200
+    status = web.get("/status").json()
+    assert status["told"] == 3 and status["pending"] == 1 and "where" not in status
+    assert web.get(f"/decisions/{batch[0]['id']}").json()["replayed"]
+    assert web.get("/log.csv").text.count("\n") == 5
+    assert web.get("/health").json() == {"period": 4}
+    assert "irsppl_pending 1\n" in web.get("/metrics").text
+    assert "/decisions/{id}/reward" in web.get("/openapi.json").json()["paths"]
+    added = web.post("/arms", json={"arm": "beta(2,1)", "label": "new"})
+    assert added.status_code == 201 and added.json() == {"arm": 3}
+    assert web.delete("/arms/plain").status_code == 200
+    assert [row["open"] for row in experiment.arms()] == [True, True, False, True]
+
+
+def test_the_page(experiment, monkeypatch):
+    monkeypatch.setattr(serve.Adviser, "look", lambda self, status: None)
+    web = client(experiment)
+    experiment.ask(5)
+    answer = web.get("/")
+    assert answer.status_code == 200 and "5 of 20" in answer.text
+    assert "<script>alert" not in answer.text and "&lt;script&gt;alert" in answer.text
+    policy = answer.headers["content-security-policy"]
+    nonce = policy.split("nonce-")[1].split("'")[0]
+    assert answer.text.count("<script") == 1 and f'<script nonce="{nonce}">' in answer.text
+    assert "default-src 'none'" in policy and "http://" not in answer.text
+    experiment.tell(experiment.pending[0], 1)
+    assert "reward so far</dt><dd>1<" in web.get("/").text
+
+
+BAD = [
+    ("post", "/decisions", dict(content=b"{"), 422),
+    ("post", "/decisions", dict(content=b""), 422),
+    ("post", "/decisions", dict(content=b"[1]"), 422),
+    ("post", "/decisions", dict(content=b"\xff\xfe"), 422),
+    ("post", "/decisions", dict(json={"count": 0}), 422),
+    ("post", "/decisions", dict(json={"count": -1}), 422),
+    ("post", "/decisions", dict(json={"count": 1.5}), 422),
+    ("post", "/decisions", dict(json={"count": "3"}), 422),
+    ("post", "/decisions", dict(json={"count": True}), 422),
+    ("post", "/decisions", dict(json={"count": 10**9}), 422),
+    ("post", "/decisions", dict(json={"count": 21}), 409),
+    ("post", "/decisions", dict(json={"request": ""}), 422),
+    ("post", "/decisions", dict(json={"request": "x" * 201}), 422),
+    ("post", "/decisions", dict(json={"request": 3}), 422),
+    ("post", "/decisions", dict(json={"other": 1}), 422),
+    ("post", "/decisions", dict(data={"count": "3"}), 415),
+    ("post", "/decisions", dict(content=b"{}", headers={"content-type": "text/plain"}), 415),
+    ("post", "/decisions", dict(content=b"x" * 70_000), 413),
+    ("post", "/decisions", dict(headers={"host": "evil.example"}, json={}), 421),
+    ("post", "/decisions/ID/reward", dict(content=b'{"reward": NaN}'), 422),
+    ("post", "/decisions/ID/reward", dict(content=b'{"reward": Infinity}'), 422),
+    ("post", "/decisions/ID/reward", dict(content=b'{"reward": 1e999}'), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 0.5}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": -1}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": "1"}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": None}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": [1]}), 422),
+    ("post", "/decisions/ID/reward", dict(json={}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 0}), 409),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 1, "correct": "yes"}), 422),
+    ("post", "/decisions/x-0/reward", dict(json={"reward": 1}), 404),
+    ("post", "/decisions/ID9/reward", dict(json={"reward": 1}), 404),
+    ("post", "/decisions/%27%3B%20DROP%20TABLE/reward", dict(json={"reward": 1}), 404),
+    ("post", f"/decisions/{'x' * 50}/reward", dict(json={"reward": 1}), 422),
+    ("get", "/decisions/..%2f..%2fetc%2fpasswd", {}, 404),
+    ("get", "/../../etc/passwd", {}, 404),
+    ("get", "/decisions/x-0", {}, 404),
+    ("get", "/decisions/x-0%00", {}, 404),
+    ("get", "/shop.db", {}, 404),
+    ("get", "/docs", {}, 404),
+    ("put", "/decisions", {}, 405),
+    ("delete", "/arms/nobody", {}, 404),
+    ("post", "/arms", dict(json={"arm": "beta(1,1)", "label": "plain"}), 409),
+    ("post", "/arms", dict(json={"arm": "__import__('os')", "label": "x"}), 422),
+    ("post", "/arms", dict(json={"arm": "poisson(1,1)", "label": "x"}), 422),
+    ("post", "/arms", dict(json={"arm": "beta(1,1)", "label": ""}), 422),
+    ("get", "/status", dict(headers={"host": "evil.example"}), 421),
+    ("get", "/status", dict(headers={"host": "127.0.0.1.evil.example:8000"}), 421),
+]
+
+
+def test_bad_requests(experiment):
+    """Each its 4xx; afterwards the experiment is as before."""
+    web = client(experiment)
+    one = experiment.ask()
+    experiment.tell(one.id, 1)
+    before = experiment.status()
+    for method, path, options, code in BAD:
+        options = dict(options)
+        if "content" in options:
+            options.setdefault("headers", {"content-type": "application/json"})
+        answer = web.request(method, path.replace("ID", one.id), **options)
+        assert answer.status_code == code, (method, path, options, answer.text)
+        assert "Traceback" not in answer.text and "/tmp" not in answer.text
+    assert experiment.status() == before
+    assert experiment.events()[-1].kind == "tell"
+
+
+def test_tokens(experiment):
+    token, admin = "t" * 20, "a" * 20
+    web = client(experiment, "shop.example", token=token, admin_token=admin)
+    for given in (
+        None,
+        "",
+        "Bearer",
+        "Bearer x",
+        f"bearer {token}",
+        f"Bearer {token} "[:-2],
+        token,
+    ):
+        headers = {} if given is None else {"authorization": given}
+        for path in ("/", "/status", "/log.csv", "/metrics", "/advice"):
+            assert web.get(path, headers=headers).status_code == 401
+        assert web.post("/decisions", json={}, headers=headers).status_code == 401
+    user, boss = ({"authorization": f"Bearer {one}"} for one in (token, admin))
+    assert web.get("/health").status_code == 200
+    assert web.post("/decisions", json={}, headers=user).status_code == 201
+    arm = {"arm": "beta(1,1)", "label": "x"}
+    assert web.post("/arms", json=arm, headers=user).status_code == 403
+    assert web.delete("/arms/plain", headers=user).status_code == 403
+    assert web.post("/arms", json=arm, headers=boss).status_code == 201
+    assert web.get("/status", headers=boss).status_code == 200
+
+
+def test_what_goes_wrong_inside_stays_inside(experiment, monkeypatch):
+    def fail():
+        raise RuntimeError("secret of the house")
+
+    monkeypatch.setattr(experiment, "status", fail)
+    answer = client(experiment).get("/status")
+    assert answer.status_code == 500 and answer.json() == {"detail": "internal error"}
+
+
+@pytest.mark.parametrize(
+    "host, token, admin, told",
+    [
+        ("0.0.0.0", None, None, "two tokens"),
+        ("0.0.0.0", "t" * 20, None, "two tokens"),
+        ("shop.example", None, "a" * 20, "two tokens"),
+        ("0.0.0.0", "short", "a" * 20, "16 characters"),
+        ("0.0.0.0", "t" * 20, "t" * 20, "must differ"),
+    ],
+)
+def test_an_open_address_needs_tokens(experiment, host, token, admin, told):
+    with pytest.raises(ValueError, match=told):
+        serve.serve(experiment, host, 0, token, admin)
+
+
+def test_a_server_process(tmp_path, experiment):
+    """`irsppl serve` for real: answers, and stops when told, losing nothing."""
+    import os
+    import signal
+    import socket
+    import subprocess
+    import sys
+    import time
+    import urllib.error
+    import urllib.request
+
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    where = experiment._store.name
+    command = [sys.executable, "-m", "irsppl", "serve", where, "--port", str(port)]
+    server = subprocess.Popen(command, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    try:
+        made = None
+        for _ in range(600):
+            time.sleep(0.2)
+            try:
+                request = urllib.request.Request(
+                    f"http://127.0.0.1:{port}/decisions",
+                    b"{}",
+                    {"content-type": "application/json"},
+                )
+                made = json.load(urllib.request.urlopen(request, timeout=60))
+                break
+            except urllib.error.URLError:
+                assert server.poll() is None
+        assert made is not None and made["period"] == 0
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(60)
+    assert experiment.pending == [made["id"]]
