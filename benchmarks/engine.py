@@ -104,7 +104,7 @@ def policy_on(bandit, policy):
 
 def kernel_seconds(bandit, policy, paths):
     """(seconds per path, gain by a second thread), or None without a kernel; the best of three."""
-    simulate = sys.modules["irsppl.simulate"]
+    simulate = sys.modules["irsppl.simulation"]
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
     kernel = simulate._path_kernel(find_policy(policy), bandit)

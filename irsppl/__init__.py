@@ -2,66 +2,89 @@
 any policy could earn."""
 
 from importlib import import_module
-from typing import Any
-
-from irsppl.bandit import Bandit
-from irsppl.beliefs import (
-    BetaBernoulli,
-    DirichletCategorical,
-    GammaExponential,
-    GammaPoisson,
-    LinearGaussian,
-    NormalInverseGamma,
-    NormalNormal,
-)
-from irsppl.bounds import bound, solve_inner
-from irsppl.certificates import certify
-from irsppl.outcomes import Outcome
-from irsppl.penalties import Mix, VFit, VSolo
-from irsppl.policies import Index
-from irsppl.results import summary
-from irsppl.simulate import action_probabilities, choose, decide, simulate
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# NumPyro takes a second to import: only those who write arms in it wait for it.
-_LAZY = ("from_numpyro", "from_numpyro_joint")
+if TYPE_CHECKING:
+    from irsppl import plots as plots
+    from irsppl.bandit import Bandit as Bandit
+    from irsppl.beliefs import Belief as Belief
+    from irsppl.beliefs import BetaBernoulli as BetaBernoulli
+    from irsppl.beliefs import DirichletCategorical as DirichletCategorical
+    from irsppl.beliefs import GammaExponential as GammaExponential
+    from irsppl.beliefs import GammaPoisson as GammaPoisson
+    from irsppl.beliefs import LinearGaussian as LinearGaussian
+    from irsppl.beliefs import NormalInverseGamma as NormalInverseGamma
+    from irsppl.beliefs import NormalNormal as NormalNormal
+    from irsppl.beliefs.from_numpyro import from_numpyro as from_numpyro
+    from irsppl.beliefs.from_numpyro import from_numpyro_joint as from_numpyro_joint
+    from irsppl.bounds import Bound as Bound
+    from irsppl.bounds import bound as bound
+    from irsppl.bounds import solve_inner as solve_inner
+    from irsppl.certificates import Certificate as Certificate
+    from irsppl.certificates import certify as certify
+    from irsppl.live.experiment import Experiment as Experiment
+    from irsppl.outcomes import Outcome as Outcome
+    from irsppl.penalties import Mix as Mix
+    from irsppl.penalties import Penalty as Penalty
+    from irsppl.penalties import VFit as VFit
+    from irsppl.penalties import VSolo as VSolo
+    from irsppl.policies import Index as Index
+    from irsppl.policies import Policy as Policy
+    from irsppl.results import summary as summary
+    from irsppl.simulation import action_probabilities as action_probabilities
+    from irsppl.simulation import choose as choose
+    from irsppl.simulation import decide as decide
+    from irsppl.simulation import simulate as simulate
+
+# Which module each public name lives in. Nothing is imported before it is asked for, because JAX
+# and NumPyro take seconds: `irsppl --help` and a script that only draws wait for neither.
+_HOME = {
+    "Bandit": "bandit",
+    "Belief": "beliefs",
+    "BetaBernoulli": "beliefs",
+    "Bound": "bounds",
+    "Certificate": "certificates",
+    "DirichletCategorical": "beliefs",
+    "Experiment": "live.experiment",
+    "GammaExponential": "beliefs",
+    "GammaPoisson": "beliefs",
+    "Index": "policies",
+    "LinearGaussian": "beliefs",
+    "Mix": "penalties",
+    "NormalInverseGamma": "beliefs",
+    "NormalNormal": "beliefs",
+    "Outcome": "outcomes",
+    "Penalty": "penalties",
+    "Policy": "policies",
+    "VFit": "penalties",
+    "VSolo": "penalties",
+    "action_probabilities": "simulation",
+    "bound": "bounds",
+    "certify": "certificates",
+    "choose": "simulation",
+    "decide": "simulation",
+    "from_numpyro": "beliefs.from_numpyro",
+    "from_numpyro_joint": "beliefs.from_numpyro",
+    "simulate": "simulation",
+    "solve_inner": "bounds",
+    "summary": "results",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        module = import_module("irsppl.beliefs.from_numpyro")
-        return getattr(module, name)
-    if name == "Experiment":  # and a database library is for those who run experiments
-        return import_module("irsppl.live.experiment").Experiment
     if name == "plots":
         return import_module("irsppl.plots")
-    raise AttributeError(f"module 'irsppl' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'irsppl' has no attribute {name!r}")
+    value = getattr(import_module(f"irsppl.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
 
 
-__all__ = [
-    "Bandit",
-    "BetaBernoulli",
-    "DirichletCategorical",
-    "Experiment",
-    "GammaExponential",
-    "GammaPoisson",
-    "Index",
-    "LinearGaussian",
-    "Mix",
-    "NormalInverseGamma",
-    "NormalNormal",
-    "Outcome",
-    "VFit",
-    "VSolo",
-    "action_probabilities",
-    "bound",
-    "certify",
-    "choose",
-    "decide",
-    "from_numpyro",
-    "from_numpyro_joint",
-    "simulate",
-    "solve_inner",
-    "summary",
-]
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME, "plots"])
+
+
+__all__ = sorted(_HOME)

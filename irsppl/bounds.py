@@ -30,7 +30,7 @@ from irsppl.penalties import (
     set_controls,
 )
 from irsppl.results import finite_result
-from irsppl.simulate import (
+from irsppl.simulation import (
     chunks,
     draw_outcomes,
     outcome_keys,

@@ -15,7 +15,7 @@ from irsppl.bandit import Bandit, check_bandit
 from irsppl.bounds import Bounds, bound, mean_error
 from irsppl.penalties import find_penalty
 from irsppl.results import finite_result
-from irsppl.simulate import name_policies, simulate
+from irsppl.simulation import name_policies, simulate
 
 # A normal interval from fewer would promise more than it holds.
 FEWEST = 30

@@ -204,7 +204,7 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from irsppl.results import summary
-    from irsppl.simulate import simulate
+    from irsppl.simulation import simulate
     from irsppl.studies.report import text_table, write_netcdf
 
     _check_out(args)

@@ -25,7 +25,7 @@ ROOMS = [
     "engine",
     "results",
     "_workers",
-    "simulate",
+    "simulation",
     "bounds",
     "certificates",
     "plots",

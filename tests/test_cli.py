@@ -275,7 +275,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
     capsys, tmp_path, command, monkeypatch
 ):
     for name in ("bound", "simulate"):
-        module = sys.modules["irsppl.simulate" if name == "simulate" else "irsppl.bounds"]
+        module = sys.modules["irsppl.simulation" if name == "simulate" else "irsppl.bounds"]
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("worked before looking"))
     (tmp_path / "file").write_text("")
     for out in ("/nowhere/x.nc", tmp_path, tmp_path / "file" / "x.nc"):
@@ -364,7 +364,7 @@ def test_only_the_calling_thread_runs_xla(monkeypatch):
     """Threads get drawn futures: two XLA programs with loops at once can wait for ever."""
     import threading
 
-    module = sys.modules["irsppl.simulate"]
+    module = sys.modules["irsppl.simulation"]
     drawn, played = set(), set()
     draw, account = module.draw_outcomes, module._account
     monkeypatch.setattr(

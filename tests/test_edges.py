@@ -15,7 +15,7 @@ from irsppl import _progress
 from irsppl.bounds import steadied_mean
 from irsppl.penalties import Inner, Penalty, _brief, find_penalty
 from irsppl.results import finite_result
-from irsppl.simulate import draw_outcomes, outcome_keys
+from irsppl.simulation import draw_outcomes, outcome_keys
 
 from .conftest import within
 

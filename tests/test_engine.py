@@ -32,7 +32,7 @@ from irsppl.inner.cpu.paths import simulate_paths
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.penalties import FH
 from irsppl.policies import find_policy, paths
-from irsppl.simulate import draw_outcomes
+from irsppl.simulation import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
 

@@ -17,7 +17,7 @@ from scipy.special import expit
 import irsppl
 from irsppl.inner import bellman
 from irsppl.penalties import find_penalty, ideal
-from irsppl.simulate import draw_outcomes
+from irsppl.simulation import draw_outcomes
 
 from .conftest import within
 from .oracles import dense_grid

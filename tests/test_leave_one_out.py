@@ -9,7 +9,7 @@ import irsppl
 from irsppl.inner.cpu.one_armed import HAT_MEANS, KNOTS
 from irsppl.penalties import PENALTIES, VFit, VSolo
 from irsppl.penalties._leave_one_out import LevelMax, OneArmed, SecondBest, View, arms_of
-from irsppl.simulate import draw_outcomes
+from irsppl.simulation import draw_outcomes
 
 from .oracles import enumerate as enumeration
 from .oracles import leave_one_out as oracle

@@ -9,7 +9,7 @@ import pytest
 import irsppl
 from irsppl.policies import POLICIES, find_policy
 from irsppl.policies.paths import player
-from irsppl.simulate import chunks, draw_outcomes
+from irsppl.simulation import chunks, draw_outcomes
 
 from .conftest import FAMILIES, within
 

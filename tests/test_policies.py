@@ -7,7 +7,7 @@ import pytest
 
 import irsppl
 from irsppl.policies import POLICIES, find_policy
-from irsppl.simulate import _BATCH, _decide_many
+from irsppl.simulation import _BATCH, _decide_many
 
 from .conftest import FAMILIES, within
 from .oracles import paper as oracle

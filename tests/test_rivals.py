@@ -31,7 +31,7 @@ from irsppl.policies.bayes_ucb import quantiles
 from irsppl.policies.ids import _cell_terms, _weighted_terms, best_mixture
 from irsppl.policies.kl_ucb import upper
 from irsppl.policies.ucb1 import observed
-from irsppl.simulate import _BATCH, _decide_many
+from irsppl.simulation import _BATCH, _decide_many
 
 from .conftest import FAMILIES, within
 from .oracles import ids as oracle

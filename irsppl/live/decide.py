@@ -23,7 +23,7 @@ from irsppl.live.state import State
 from irsppl.policies import Index, Policy
 from irsppl.policies._base import DecisionKernel
 from irsppl.policies.paths import label_hash
-from irsppl.simulate import _decide_many
+from irsppl.simulation import _decide_many
 
 # Futures of one decision. The propensity is a multiple of 1 / FUTURES, mixed with the floor.
 FUTURES = 32

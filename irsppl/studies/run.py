@@ -26,7 +26,7 @@ from irsppl.bounds import (
 )
 from irsppl.outcomes import Outcome
 from irsppl.penalties import Penalty, find_penalty
-from irsppl.simulate import chunks, draw_outcomes, simulate
+from irsppl.simulation import chunks, draw_outcomes, simulate
 from irsppl.studies.manifest import check_manifest, fingerprints, version
 from irsppl.studies.slip import check_slip, one_stream_outcomes
 from irsppl.studies.store import Store, check_writable

@@ -16,7 +16,7 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
 from irsppl.penalties import Penalty, find_penalty
 from irsppl.policies import Policy
-from irsppl.simulate import name_policies
+from irsppl.simulation import name_policies
 from irsppl.studies.arms import check_arms, parse_arms
 from irsppl.studies.identity import told
 

@@ -11,7 +11,7 @@ import pytest
 import irsppl
 from irsppl.policies import POLICIES, Policy, find_policy
 from irsppl.policies.paths import play_traced, segments
-from irsppl.simulate import _account, chunks, draw_outcomes
+from irsppl.simulation import _account, chunks, draw_outcomes
 
 from .conftest import within
 from .oracles import numpy_paths

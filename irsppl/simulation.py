@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl import engine
 from irsppl._checks import (
     MOST_FUTURES,
     as_count,
@@ -27,6 +26,7 @@ from irsppl._checks import (
 )
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
+from irsppl.engine import kernel as engine_kernel
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.penalties._replay import can_replay, news
@@ -188,7 +188,7 @@ def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
         own = policy.decisions(bandit)
         if own is not None:
             return own
-    found = engine.kernel(policy, bandit)
+    found = engine_kernel(policy, bandit)
     return None if found is None else found.decisions
 
 
@@ -197,7 +197,7 @@ def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKern
     own = path_kernel(policy, bandit)
     if own is not None:
         return lambda futures, seeds: own(np.asarray(futures.rewards)[: len(seeds)], seeds)
-    found = engine.kernel(policy, bandit)
+    found = engine_kernel(policy, bandit)
     if found is None:
         return None
 
