@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import irsppl
-from irsppl.bounds import penalties_for
+from irsppl.certificates import penalties_for
 from irsppl.penalties._replay import news, steadied
 
 from .oracles import enumerate as enumeration
