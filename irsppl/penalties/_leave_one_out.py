@@ -34,7 +34,6 @@ from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ts import TS
 
-
 # Tables of one-armed values may take so much memory.
 _MOST_BYTES = 800e6
 
@@ -65,8 +64,8 @@ def check_leave_one_out(name: str, bandit: Bandit, blocks: int = 1) -> None:
     needed = 4.0 * each * priors * blocks
     if needed > _MOST_BYTES:
         raise ValueError(
-            f"{name} would need {needed / 1e6:,.0f} MB of tables for {horizon} periods and {priors} "
-            f"different priors, more than {_MOST_BYTES / 1e6:,.0f} MB; use 'irs.v-zero'"
+            f"{name} would need {needed / 1e6:,.0f} MB of tables for {horizon} periods and "
+            f"{priors} different priors, more than {_MOST_BYTES / 1e6:,.0f} MB; use 'irs.v-zero'"
         )
 
 
