@@ -77,43 +77,61 @@ def run(name):
 HORIZONS = {2: (10, 20, 50, 100, 200), 10: (20, 50, 100, 200)}
 
 
-def figure(path):
-    """Regret bounds against the horizon beside policies, two and ten Bernoulli arms."""
+BOUNDS = {"irs.v-zero": "V-Zero", "irs.v-solo": "V-Solo", "irs.v-fit": "V-Fit"}
+POLICIES = {"ts": "Thompson sampling", "irs.index": "IRS.Index"}
+
+
+def measure(arms, horizon):
+    """Regret bounds, and steadied regrets of policies."""
+    bandit = bernoulli(arms, horizon)
+    found = {}
+    for name in BOUNDS:
+        if arms == 2 or name != "irs.v-fit":
+            penalty = irsppl.VFit("quick") if name == "irs.v-fit" else name
+            bound = irsppl.bound(bandit, penalty, key=1, num_samples=1000)
+            found[name] = round(bound.regret_bound, 3)
+    data = irsppl.simulate(bandit, list(POLICIES), key=2, num_replications=800)
+    for name in POLICIES:
+        found[name] = round(float(data["steadied_regret"].sel(policy=name).mean()), 3)
+    return found
+
+
+def draw(rows, path):
+    """Regret bounds against the horizon beside policies; rows {(arms, horizon): figures}."""
     import matplotlib.pyplot as plt
 
-    every = {"irs.v-zero": "V-Zero", "irs.v-solo": "V-Solo", "irs.v-fit": "V-Fit"}
-    policies = {"ts": "Thompson sampling", "irs.index": "IRS.Index"}
-    fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    fig, axes = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
+    colours = {"ts": "C7", "irs.index": "C0", "irs.v-zero": "C1", "irs.v-solo": "C2"}
     for ax, (arms, horizons) in zip(axes, HORIZONS.items(), strict=True):
-        kinds = {n: told for n, told in every.items() if arms == 2 or n != "irs.v-fit"}
-        below = {name: [] for name in kinds}
-        above = {name: [] for name in policies}
-        best = []
-        for horizon in horizons:
-            bandit = bernoulli(arms, horizon)
-            for name in kinds:
-                penalty = irsppl.VFit("quick") if name == "irs.v-fit" else name
-                found = irsppl.bound(bandit, penalty, key=1, num_samples=1000)
-                below[name].append(found.regret_bound)
-            data = irsppl.simulate(bandit, list(policies), key=2, num_replications=800)
-            for name in policies:
-                above[name].append(float(data["steadied_regret"].sel(policy=name).mean()))
-            if arms == 2:
-                top = irsppl.bound(bandit, "ts").value
-                best.append(top - irsppl.bound(bandit, "ideal").value)
-            print(arms, horizon, {k: round(v[-1], 3) for k, v in {**below, **above}.items()})
-        for name, style in zip(policies, ("C7", "C0"), strict=True):
-            ax.plot(horizons, above[name], color=style, marker="o", ms=3, label=policies[name])
-        if best:
+        if arms == 2:
+            best = []
+            for horizon in horizons:
+                bandit = bernoulli(arms, horizon)
+                bounds = (irsppl.bound(bandit, name).value for name in ("ts", "ideal"))
+                best.append(float(np.subtract(*bounds)))
             ax.plot(horizons, best, color="black", lw=1.5, label="optimum (V*)")
-        for name, style in zip(kinds, ("C1", "C2", "C3"), strict=False):
-            ax.plot(horizons, below[name], style, ls="--", marker="s", ms=3, label=kinds[name])
+        for name, told in (POLICIES | BOUNDS).items():
+            if name in rows[arms, horizons[0]]:
+                line = [rows[arms, horizon][name] for horizon in horizons]
+                style = "-" if name in POLICIES else "--"
+                colour = colours.get(name, "C3")
+                ax.plot(horizons, line, color=colour, ls=style, marker="o", ms=3, label=told)
         ax.set_xlabel("horizon T (periods)")
         ax.set_ylabel("regret over the horizon (reward)")
         ax.set_title(f"{arms} Bernoulli arms, uniform priors")
-        ax.set_ylim(0)
-        ax.legend(fontsize=7, title="solid: policies; dashed: no policy is below", title_fontsize=7)
+        top = max(max(row.values()) for (k, _), row in rows.items() if k == arms)
+        ax.set_ylim(0, 1.55 * top)
+        ax.legend(loc="upper left", ncols=2, fontsize=8, title="dashed: no policy is below")
     fig.savefig(path, dpi=150)
+
+
+def figure(path):
+    rows = {}
+    for arms, horizons in HORIZONS.items():
+        for horizon in horizons:
+            rows[arms, horizon] = measure(arms, horizon)
+            print(arms, horizon, rows[arms, horizon], flush=True)
+    draw(rows, path)
 
 
 if __name__ == "__main__":
