@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irsppl import engine
 from irsppl._checks import as_count, as_floats, as_key, require_finite
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl.engine import kernel as find_kernel
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty, pending_of, ready
 from irsppl.policies import DecisionKernel, Policy, find_policy
@@ -94,7 +94,7 @@ def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
     if _has_kernels(bandit) and not bandit.pending:
         kernel = policy.decisions(bandit)
     if kernel is None:
-        found = engine.kernel(policy, bandit)
+        found = find_kernel(policy, bandit)
         kernel = None if found is None else found.decisions
     return kernel
 
@@ -319,7 +319,7 @@ def _path_kernel(
     own = policy.paths(bandit) if _has_kernels(bandit) or not policy.traceable else None
     if own is not None:
         return lambda futures, seeds: own(np.asarray(futures.rewards), seeds)
-    found = engine.kernel(policy, bandit)
+    found = find_kernel(policy, bandit)
     if found is None:
         return None
     return lambda futures, seeds: found.paths(
