@@ -19,6 +19,8 @@ from irsppl.penalties import FH, TS, VZero, VZeroSeparable
 from irsppl.policies import IRS, Greedy, Index, Policy, Random
 
 _NEVER = 2**40
+# Cells of the guide to the inverse of a delay's distribution function.
+_GUIDE = 256
 
 
 class Kernel(NamedTuple):
@@ -124,6 +126,8 @@ class _Built:
         self.delay = bandit.delay
         if self.delay is not None:
             self.cdf = np.array(self.delay.cdf, np.float64)
+            grid = np.arange(_GUIDE) / _GUIDE
+            self.guide = np.stack([np.searchsorted(row, grid, side="right") for row in self.cdf])
             fixed = self.delay.fixed
             self.fixed = np.array([-1] * self.num_arms if fixed is None else fixed, np.int64)
         self.survivor = None if bandit.law is None else np.array(bandit.law.values, np.float64)
@@ -158,6 +162,7 @@ class _Built:
         arms, periods = self.num_arms, self.cdf.shape[1]
         return limits.Delayed(
             self.cdf,
+            self.guide,
             self.fixed,
             delays,
             self.pulled,

@@ -47,6 +47,7 @@ class Delayed(NamedTuple):
     """Rewards come late. P: periods in all, from the very first."""
 
     cdf: NDArray[np.float64]  # [K, P], P(D <= j)
+    guide: NDArray[np.int64]  # [K, G]: the first j with cdf[j] > i / G
     fixed: NDArray[np.int64]  # [K], the delay, or -1 where it is random
     delays: NDArray[np.int64]  # [S, K, N] of the replications that are played
     first_arms: NDArray[np.int64]  # pulls that are pending at the start: their arms,
@@ -110,7 +111,12 @@ def _(delay, rng, arm, pulls, periods):
 
 @njit(**KERNEL)
 def _draw_delay(
-    rng: NDArray[np.uint64], cdf: NDArray[np.float64], fixed: int, arm: int, waited: int
+    rng: NDArray[np.uint64],
+    cdf: NDArray[np.float64],
+    guide: NDArray[np.int64],
+    fixed: int,
+    arm: int,
+    waited: int,
 ) -> int:
     """The delay of a pull that has waited so long (0: a pull to come); the last one is never."""
     size = cdf.shape[1]
@@ -118,15 +124,11 @@ def _draw_delay(
         return max(fixed, waited)
     past = cdf[arm, min(waited, size) - 1] if waited > 0 else 0.0
     level = past + (1.0 - past) * random.uniform(rng)
-    # The first j with cdf[j] > level, by halving.
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        if cdf[arm, middle] > level:
-            high = middle
-        else:
-            low = middle + 1
-    return min(max(low, waited), size)
+    # The first j with cdf[j] > level, from where the guide says that it lies or later.
+    j = guide[arm, min(np.int64(level * guide.shape[1]), guide.shape[1] - 1)]
+    while j < size and cdf[arm, j] <= level:
+        j += 1
+    return max(j, waited)
 
 
 @implements(verbs.open_up, Delayed)
@@ -181,7 +183,7 @@ def _arrivals(delay: Delayed, rng: NDArray[np.uint64], arm: int) -> None:
     for i in range(delay.count[0]):
         if delay.arms[i] == arm:
             waited = period - delay.made[i]
-            late = _draw_delay(rng, delay.cdf, delay.fixed[arm], arm, waited)
+            late = _draw_delay(rng, delay.cdf, delay.guide, delay.fixed[arm], arm, waited)
             when = max(late + 1 - waited, 1)
             if when <= last:
                 delay.arriving[arm, when] += 1
@@ -198,7 +200,7 @@ def _(delay, rng, arm, moment):
     while delay.reached[arm] < moment:
         # The pull made at moment n arrives at n + 1 at the earliest, so it is looked at then.
         n = delay.reached[arm]
-        when = n + 1 + _draw_delay(rng, delay.cdf, delay.fixed[arm], arm, 0)
+        when = n + 1 + _draw_delay(rng, delay.cdf, delay.guide, delay.fixed[arm], arm, 0)
         if when <= last:
             delay.arriving[arm, when] += 1
         delay.counted[arm, n + 1] = delay.counted[arm, n] + delay.arriving[arm, n + 1]
@@ -217,10 +219,17 @@ def _(delay, rng, arm, pulls, periods):
         delay.asked[arm, 0] = 0
         delay.asked[arm, 1] = total
     # Pulls from number periods - 1 on are too late whatever their delay.
-    for n in range(delay.asked[arm, 0], min(pulls, periods - 1)):
-        if n + 1 + _draw_delay(rng, delay.cdf, delay.fixed[arm], arm, 0) <= periods - 1:
-            delay.asked[arm, 1] += 1
-        delay.asked[arm, 0] = n + 1
+    first, stop = delay.asked[arm, 0], min(pulls, periods - 1)
+    if stop > first:
+        count, fixed = 0, delay.fixed[arm]
+        if fixed >= 0:
+            count = max(min(stop, periods - 1 - fixed) - first, 0)
+        else:
+            for n in range(first, stop):
+                # In time with the probability that its delay is at most periods - 2 - n.
+                count += 1 if random.uniform(rng) < delay.cdf[arm, periods - 2 - n] else 0
+        delay.asked[arm, 0] = stop
+        delay.asked[arm, 1] += count
     return delay.asked[arm, 1]
 
 
