@@ -35,7 +35,8 @@ class Delay(eqx.Module):
             level = past + (1 - past) * jax.random.uniform(key, waited.shape, self.cdf.dtype)
             find = jax.vmap(lambda cdf, at: jnp.searchsorted(cdf, at, side="right"))
             drawn = find(self.cdf, level).astype(jnp.int32)
-        # A reward that its law had promised earlier is due at any moment.
+            drawn = jnp.where(past < 1, drawn, 0)
+        # A reward that its law had promised earlier is due at any moment, not lost.
         return jnp.clip(jnp.maximum(drawn, waited), 0, periods)
 
 

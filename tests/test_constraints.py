@@ -586,3 +586,15 @@ def test_outcomes_by_hand_need_what_is_random():
         irsppl.solve_inner(unknown, "irs.fh", irsppl.Outcome([0.5, 0.5], np.ones((2, 2))))
     with pytest.raises(ValueError, match="delays must be one whole number"):
         irsppl.Outcome([0.5, 0.5], np.ones((2, 2)), delays=[[0, 1], [-1, 2]])
+
+
+def test_a_reward_later_than_its_law_allows_is_due_not_lost():
+    """P(D <= 1) = 1, and the pull has waited three periods: it may come at any moment."""
+    law = dist.Categorical(jnp.array([0.5, 0.5]))
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 8, delay=law)
+    for arm, reward in ((0, None), (1, 1), (1, 1), (1, 1)):
+        bandit = bandit.pull(arm, reward)
+    delays = jax.vmap(lambda key: bandit.sample_delays(key)[0, 0])(
+        jax.random.split(jax.random.key(0), 50)
+    )
+    assert set(np.asarray(delays).tolist()) == {4}  # known before the very next decision

@@ -123,6 +123,8 @@ def _draw_delay(
     if fixed >= 0:
         return max(fixed, waited)
     past = cdf[arm, min(waited, size) - 1] if waited > 0 else 0.0
+    if past >= 1.0:  # its law had promised it earlier: due at any moment
+        return waited
     level = past + (1.0 - past) * random.uniform(rng)
     # The first j with cdf[j] > level, from where the guide says that it lies or later.
     j = guide[arm, min(np.int64(level * guide.shape[1]), guide.shape[1] - 1)]
