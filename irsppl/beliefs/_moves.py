@@ -95,8 +95,8 @@ def rejuvenate(
 
     def features(cloud: Cloud) -> tuple[Array, Array]:
         means = jax.vmap(lambda z, d: mean_of(model.constrain(z, d)))(*cloud)
-        flat = [cloud.z, *(cloud.discrete[n].reshape(count, -1).astype(means.dtype) for n in names)]
-        return jnp.concatenate([*flat, means], axis=1), means
+        discrete = _flat(cloud.discrete, means.dtype)
+        return jnp.concatenate([cloud.z, *discrete, means], axis=1), means
 
     first, _ = features(start)
 
@@ -115,7 +115,7 @@ def rejuvenate(
         key = jax.random.fold_in(round_key, done)
         flip_key, walk_key = jax.random.split(key)
         if names:
-            cloud, acceptance = _change_discrete(model, cloud, densities, flip_key)
+            cloud, acceptance = _change_discrete(model, fit, cloud, densities, flip_key)
         if model.dim:
             cloud, acceptance = _hamiltonian(fit, cloud, density, step, walk_key)
             step = step * jnp.exp(acceptance - _WANTED_ACCEPTANCE)
@@ -149,6 +149,7 @@ class Fit(NamedTuple):
     log_share: Float[Array, " J"]
     combinations: Params | None  # leading axis J; None: proposals leave discrete latents alone
     whole_root: Float[Array, "d d"]  # of all points, for moves that do not ask which combination
+    slopes: Float[Array, "E d"]  # of z on each element of the discrete latents
 
 
 def _combinations(model: ArmModel) -> Params | None:
@@ -213,7 +214,24 @@ def _fit(model: ArmModel, cloud: Cloud, weights: Float[Array, " N"]) -> Fit:
 
     roots = jax.vmap(own)(jnp.arange(jobs)) if jobs > 1 else whole[None]
     share = (1 - _FLOOR) * mass + _FLOOR / jobs if jobs > 1 else jnp.ones_like(mass)
-    return Fit(means, 1.1 * roots, jnp.log(share), combinations, whole)
+    slopes = _slopes(cloud, z - mean[None, :], weights)
+    return Fit(means, 1.1 * roots, jnp.log(share), combinations, whole, slopes)
+
+
+def _flat(discrete: Params, dtype: Any) -> list[Float[Array, "N e"]]:
+    return [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in discrete.values()]
+
+
+def _slopes(cloud: Cloud, spread: Float[Array, "N d"], weights: Array) -> Float[Array, "E d"]:
+    """Regression of the continuous latents on the discrete ones, over the cloud."""
+    if not cloud.discrete:
+        return jnp.zeros((0, spread.shape[1]), spread.dtype)
+    columns = jnp.concatenate(_flat(cloud.discrete, spread.dtype), axis=1)
+    columns = columns - (weights @ columns)[None, :]
+    gram = (weights[:, None] * columns).T @ columns
+    ridge = 1e-4 * jnp.trace(gram) / gram.shape[0] + 1e-6
+    by = (weights[:, None] * columns).T @ spread
+    return jnp.linalg.solve(gram + ridge * jnp.eye(gram.shape[0]), by)
 
 
 def _independent(
@@ -327,39 +345,49 @@ def _zero_nan(x: Array) -> Array:
 
 
 def _change_discrete(
-    model: ArmModel, cloud: Cloud, densities: Callable, key: Array
+    model: ArmModel, fit: Fit, cloud: Cloud, densities: Callable, key: Array
 ) -> tuple[Cloud, Float[Array, ""]]:
-    """A Metropolis step for every element of every discrete latent, given all the rest."""
-    count = cloud.z.shape[0]
+    """A Metropolis step for every element of every discrete latent.
+
+    Every second one takes the continuous latents along, by as much as they differ over the cloud
+    between the two values: where data have tied both, neither could move alone.
+    """
+    count, dtype = cloud.z.shape[0], cloud.z.dtype
     at = densities(*cloud)
-    rates = []
+    rates, first = [], 0
     for number, (name, leaf) in enumerate(cloud.discrete.items()):
         values = model.latents[name].values
         size = int(np.prod(leaf.shape[1:], dtype=int))
-        own_key = jax.random.fold_in(key, number)
+        keys = jax.random.split(jax.random.fold_in(key, number), size)
 
         def change(
             state: tuple[Cloud, Array],
-            element: Array,
+            this: tuple[Array, Array, Array],
             name: str = name,
             values: Any = values,
-            own_key: Array = own_key,
         ) -> tuple[Any, Array]:
             cloud, at = state
-            value_key, dice_key = jax.random.split(jax.random.fold_in(own_key, element))
+            element, key, slope = this
+            value_key, along_key, dice_key = jax.random.split(key, 3)
             flat = cloud.discrete[name].reshape(count, -1)
-            new = _other_value(value_key, flat[:, element], values)
+            old = flat[:, element]
+            new = _other_value(value_key, old, values)
             flat = flat.at[:, element].set(new)
             changed = {**cloud.discrete, name: flat.reshape(cloud.discrete[name].shape)}
-            offer = Cloud(cloud.z, changed)
+            # A shift and its reverse are equally likely, and neither stretches: plain Metropolis.
+            along = jax.random.bernoulli(along_key, shape=(count,))
+            step = jnp.where(along, new.astype(dtype) - old.astype(dtype), 0)
+            offer = Cloud(cloud.z + step[:, None] * slope[None, :], changed)
             there = densities(*offer)
             gain = _gain(there, at)
             moves = jnp.log(jax.random.uniform(dice_key, (count,), at.dtype)) < gain
             state = _choose(moves, offer, cloud), jnp.where(moves, there, at)
             return state, jnp.mean(jnp.exp(jnp.minimum(gain, 0)))
 
-        (cloud, at), rate = jax.lax.scan(change, (cloud, at), jnp.arange(size))
+        each = (jnp.arange(size), keys, fit.slopes[first : first + size])
+        (cloud, at), rate = jax.lax.scan(change, (cloud, at), each)
         rates.append(jnp.mean(rate))
+        first += size
     return cloud, jnp.mean(jnp.stack(rates))
 
 

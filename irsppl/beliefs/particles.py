@@ -33,7 +33,7 @@ from irsppl.outcomes import Outcome
 
 DEFAULT_PARTICLES = 1024
 _BUFFER = 512
-_LEAST_ESS = 0.5  # of the number of particles; below it the cloud is moved
+_LEAST_ESS = 0.5  # by weights, of the number of particles; below it the cloud is moved
 
 Cloud = TypeVar("Cloud", bound="Particles | JointParticles")
 
@@ -153,8 +153,7 @@ class Particles(Points):
         place = jnp.minimum(self.seen[arm], self.rewards.shape[1] - 1)
         rewards = self.rewards.at[arm, place].set(jnp.asarray(reward, self.mu.dtype))
         updated = eqx.tree_at(lambda b: b.rewards, updated, rewards)
-        carried = jnp.sum(jnp.exp(2 * updated.log_weights[arm])) * self.inflation[arm]
-        poor = 1 / carried < _LEAST_ESS * self.num_points
+        poor = 1 / jnp.sum(jnp.exp(2 * updated.log_weights[arm])) < _LEAST_ESS * self.num_points
         for g, group in enumerate(self.groups):
             here = jnp.any(jnp.asarray(group) == arm)
             updated = jax.lax.cond(
@@ -325,7 +324,7 @@ class JointParticles(JointPoints):
                 self.arms.at[place].set(jnp.asarray(arm, jnp.int32)),
             ),
         )
-        poor = updated.effective_sample_size() < _LEAST_ESS * self.num_points
+        poor = 1 / jnp.sum(jnp.exp(2 * updated.log_weights)) < _LEAST_ESS * self.num_points
         return jax.lax.cond(poor, lambda b: b._moved(self.log_weights), lambda b: b, updated)
 
     def _moved(self, before: Float[Array, " N"]) -> Self:
