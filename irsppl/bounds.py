@@ -181,6 +181,7 @@ def bound(
         raise ValueError("penalty must name at least one penalty")
     for one in named.values():
         one.verify(bandit, as_bound=True)
+    bandit.belief.check_resolution(int(bandit.remaining))
     if int(bandit.remaining) < bandit.size and not bandit.pending:
         bandit = bandit._shrunk(int(bandit.remaining))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}

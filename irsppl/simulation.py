@@ -361,6 +361,7 @@ def simulate(
         require_finite("means", means)
         bandit.belief.sample_rewards_at(jax.random.key(0), means, 1)  # refuses before any work
     named = {label: find_policy(policy, bandit) for label, policy in named.items()}
+    bandit.belief.check_resolution(int(bandit.remaining))
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
     compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())

@@ -295,3 +295,23 @@ def test_functions_without_a_name_cannot_be_pickled_and_say_so():
     with pytest.raises(pickle.PicklingError, match="at the top level of a module"):
         pickle.dumps(irsppl.Bandit(belief, 5))
     assert copy.deepcopy(belief).models == belief.models
+
+
+def logistic(reward=None):
+    skill = numpyro.sample("skill", dist.Normal(0.0, 1.5))
+    numpyro.sample("reward", dist.Bernoulli(logits=skill), obs=reward)
+
+
+def test_nodes_too_coarse_for_a_horizon_are_told_of_before_whole_futures_are_played():
+    """Posterior sd 2 / sqrt(T) in log-odds at the centre; nodes 18 / 31 apart with 32 of them."""
+    coarse = irsppl.from_numpyro(
+        logistic, num_arms=2, representation="quadrature", num_particles=32
+    )
+    with pytest.warns(UserWarning, match=r"32 .*too coarse for 200 .*factor of 4\.\d.*=1[34]\d"):
+        irsppl.bound(irsppl.Bandit(coarse, 200), "ts")
+    with pytest.warns(UserWarning, match="too coarse for 200"):
+        irsppl.simulate(irsppl.Bandit(coarse, 200), "greedy", num_replications=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        coarse.check_resolution(40)
+        irsppl.from_numpyro(logistic, num_arms=2).check_resolution(3000)

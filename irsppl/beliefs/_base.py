@@ -231,6 +231,12 @@ class Belief(eqx.Module):
         """Whether `tended` should be called; traceable, asked after every update."""
         return jnp.asarray(False)
 
+    def check_resolution(self, periods: int) -> None:
+        """Warn where so many further rewards of an arm would be too much for it as it is.
+
+        Asked before whole futures are worked on in compiled programs, which cannot tend a belief.
+        """
+
     def tended(self) -> Belief:
         """The same belief after upkeep that only the host can do, shapes unchanged."""
         return self
