@@ -57,14 +57,13 @@ def test_python_on_a_page_runs_as_pasted(path):
         exec(compile("\n" * line + code, str(path), "exec"), namespace)
 
 
-def options():
-    """Every option of every command."""
-    parser = _parser()
+def options(parser=None):
+    """Every option of every command, and of the commands below it."""
+    parser = _parser() if parser is None else parser
     found = {option for action in parser._actions for option in action.option_strings}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                found |= {o for inner in command._actions for o in inner.option_strings}
+            found |= {o for command in action.choices.values() for o in options(command)}
     return {option for option in found if option.startswith("--")}
 
 

@@ -487,7 +487,7 @@ def test_a_second_process_finds_the_kernels(tmp_path):
     code = (
         "import irsppl, numpy as np\n"
         "bandit = irsppl.Bandit(irsppl.BetaBernoulli([1., 2.], [1., 1.]), 5, delay=1)\n"
-        "print(irsppl.action_probabilities(bandit, 'ts', num_samples=100))\n"
+        "print(irsppl.action_probabilities(bandit, 'ts', 0, num_samples=100))\n"
         "from irsppl.engine.loops import play\n"
         "print(sum(play.stats.cache_hits.values()), sum(play.stats.cache_misses.values()))\n"
     )

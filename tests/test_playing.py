@@ -151,7 +151,7 @@ def test_what_a_policy_reads_means_the_same_everywhere(name, begun):
     one_by_one = step_by_step(bandit, noting(steps), future)
     ways = {"traced": traced, "plain": noting(reads)}
     for label, function in ways.items():
-        play = player(find_policy(function, bandit), played, key, label, 2)
+        play = player(find_policy(function, bandit), played, key, label, 2, None)
         if label == "plain":
             reads.clear()
         arms = play(futures, 0, 1)[0]
