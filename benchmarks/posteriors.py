@@ -1,4 +1,4 @@
-"""Stated errors of particle beliefs against NUTS: models of users, and three hard ones.
+"""Stated errors of particle beliefs against NUTS: models of users, three hard ones, and the zoo.
 
 For each model and number of rewards: how far the cloud's means lie from NUTS's, in combined errors
 (the cloud's stated error, NUTS's Monte Carlo error), and both errors in posterior standard
@@ -8,6 +8,7 @@ Run from the top folder: python -m benchmarks.posteriors [--models weibull spike
 
 import argparse
 import math
+import pathlib
 import time
 import warnings
 
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning
+from irsppl.models import load_model_file
 from tests.user_models import HARD, USERS, Case, nuts, spike, spike_exactly
 
 BATCH = 50  # rewards per update: one shape, so that one program serves all
@@ -55,8 +57,22 @@ def compare(name, case, counts, num_particles, warmup, draws, seed):
     return np.concatenate(scores)
 
 
+def zoo():
+    """The files of `models/` that NUTS can sample as they are: continuous latents only."""
+    found = {}
+    for path in sorted((pathlib.Path(__file__).parent.parent / "models").glob("*.py")):
+        loaded = load_model_file(path)
+        arms = loaded.num_arms if loaded.joint else 1
+        case = Case(loaded.functions[0], num_arms=arms, values=loaded.values)
+        read = case.belief(64, key=0)
+        model = read.model if arms > 1 else read.models[0]
+        if not model.has_discrete:
+            found[path.stem] = case
+    return found
+
+
 if __name__ == "__main__":
-    known = {**USERS, **HARD, "spike": Case(spike)}
+    known = {**USERS, **HARD, "spike": Case(spike), **zoo()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=list(known), default=list(known))
     parser.add_argument("--rewards", nargs="+", type=int, default=[50, 1000])

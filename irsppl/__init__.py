@@ -72,10 +72,13 @@ _HOME = {
     "summary": "results",
 }
 
+# Modules that users reach for as attributes, such as `irsppl.plots` or `irsppl.policies`.
+_MODULES = ("beliefs", "bounds", "certificates", "penalties", "plots", "policies", "studies")
+
 
 def __getattr__(name: str) -> Any:
-    if name == "plots":
-        return import_module("irsppl.plots")
+    if name in _MODULES:
+        return import_module(f"irsppl.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'irsppl' has no attribute {name!r}")
     value = getattr(import_module(f"irsppl.{_HOME[name]}"), name)
@@ -84,7 +87,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME, "plots"])
+    return sorted({*globals(), *_HOME, *_MODULES})
 
 
 __all__ = sorted(_HOME)

@@ -102,3 +102,15 @@ def test_importing_sets_no_global_flag():
         "assert before == after, [k for k in after if before.get(k) != after[k]]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modules_that_users_reach_for_are_attributes():
+    """In a fresh process each: another import would hide that one is missing."""
+    code = (
+        "import irsppl\n"
+        "names = [n for n in dir(irsppl) if not n.startswith('_')]\n"
+        "assert {'bounds', 'plots', 'policies', 'studies', 'Experiment'} <= set(names)\n"
+        "assert all(hasattr(irsppl, n) for n in names)\n"
+        "assert irsppl.policies.from_agent and callable(irsppl.simulate)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
