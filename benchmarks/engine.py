@@ -8,8 +8,8 @@ Run: python benchmarks/engine.py [--paths 200] [--only quadrature,delay]
 """
 
 import argparse
-import sys
 import time
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +104,7 @@ def policy_on(bandit, policy):
 
 def kernel_seconds(bandit, policy, paths):
     """(seconds per path, gain by a second thread), or None without a kernel; the best of three."""
-    simulate = sys.modules["irsppl.simulation"]
+    simulate = import_module("irsppl.simulation")
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
     kernel = simulate._path_kernel(find_policy(policy), bandit)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 
 import pytest
 import xarray as xr
@@ -275,7 +276,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
     capsys, tmp_path, command, monkeypatch
 ):
     for name in ("bound", "simulate"):
-        module = sys.modules["irsppl.simulation" if name == "simulate" else "irsppl.bounds"]
+        module = import_module("irsppl.simulation" if name == "simulate" else "irsppl.bounds")
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("worked before looking"))
     (tmp_path / "file").write_text("")
     for out in ("/nowhere/x.nc", tmp_path, tmp_path / "file" / "x.nc"):
@@ -364,7 +365,7 @@ def test_only_the_calling_thread_runs_xla(monkeypatch):
     """Threads get drawn futures: two XLA programs with loops at once can wait for ever."""
     import threading
 
-    module = sys.modules["irsppl.simulation"]
+    module = import_module("irsppl.simulation")
     drawn, played = set(), set()
     draw, account = module.draw_outcomes, module._account
     monkeypatch.setattr(
