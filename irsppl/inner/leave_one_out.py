@@ -13,6 +13,7 @@ a bound, because they multiply innovations of mean zero.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
@@ -47,7 +48,7 @@ class Futures:
         return len(self.rewards)
 
 
-class Arms:
+class Arms(abc.ABC):
     """What both kinds share."""
 
     horizon: int
@@ -65,28 +66,28 @@ class Arms:
         """How many rewards of an arm are a share of the horizon."""
         return min(max(1, round(share * self.horizon)), self.horizon)
 
+    @abc.abstractmethod
     def prior_cdfs(self) -> np.ndarray:
         """[K, G+1]: P(mu_a <= edge)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def cdfs(self, futures: Futures, known: int) -> np.ndarray:
         """[S, K, G+1]: the same given the first `known` rewards of each arm."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def payoffs(self, futures: Futures, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(cumulative payoffs [S, K, T+1], sum of all penalties [S]); weights [S, K, C]."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def totals(self, futures: Futures, counts: np.ndarray) -> np.ndarray:
         """[S, K, C]: each column's penalties summed over the first counts [S, K] pulls."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
         """[S, kinds, K, last + 1]: E[(mu_hat_{a,last} - option)+ | a's first 0 .. last rewards].
 
         options [S, K, kinds]: numbers that depend on the other arms only. Exact arms only.
         """
-        raise NotImplementedError
 
     def hinges(self, futures: Futures, last: int) -> np.ndarray:
         """[S, 2, K, last + 1]: `hinge_paths` against the best and second best of the other arms.
