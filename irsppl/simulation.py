@@ -26,14 +26,15 @@ from irsppl._checks import (
 )
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
-from irsppl.engine import kernel as engine_kernel
+from irsppl.engine import Kernel
+from irsppl.engine import kernel as find_kernel
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.penalties._replay import can_replay, news
-from irsppl.policies import AgentPolicy, DecisionKernel, Policy, find_policy
+from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
-from irsppl.policies.paths import FutureKernel, has_kernels, path_kernel, player, seeds_of
+from irsppl.policies.paths import FutureKernel, player, seeds_of
 
 # Rewards of one chunk of replications take at most about this much memory.
 _CHUNK_BYTES = 64 * 2**20
@@ -79,9 +80,9 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
 
 def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool) -> int:
     read = ArmCheck(label, bandit)
-    kernel = _decision_kernel(policy, bandit)
-    if kernel is not None:
-        return read(np.asarray(kernel(seeds_of(key, policy.name, 0, 1))[0]))
+    kernel = find_kernel(policy, bandit)
+    if kernel is not None and kernel.decisions is not None:
+        return read(np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, 1))[0]))
     if policy.traceable:
         return read(np.asarray(_decide(policy, key, bandit)))
     with seeded(key) if fixed else contextlib.nullcontext():
@@ -161,9 +162,9 @@ def _count(
 ) -> Int[np.ndarray, " K+1"]:
     """How many of so many decisions are each arm, and to stop."""
     read = ArmCheck(label, bandit)
-    kernel = _decision_kernel(policy, bandit)
-    if kernel is not None:
-        arms = np.asarray(kernel(seeds_of(key, policy.name, 0, num_samples)), int)
+    kernel = find_kernel(policy, bandit)
+    if kernel is not None and kernel.decisions is not None:
+        arms = np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, num_samples)), int)
     elif policy.traceable:
         # Always the same number side by side: another num_samples compiles nothing.
         parts = [
@@ -182,23 +183,9 @@ def _count(
     return np.bincount(np.where(arms < 0, bandit.num_arms, arms), minlength=bandit.num_arms + 1)
 
 
-def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
-    """The policy's own compiled decisions, or the engine's, or None."""
-    if has_kernels(bandit) and not bandit.pending:
-        own = policy.decisions(bandit)
-        if own is not None:
-            return own
-    found = engine_kernel(policy, bandit)
-    return None if found is None else found.decisions
-
-
-def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKernel | None:
-    """The policy's own compiled paths, or the engine's, or None."""
-    own = path_kernel(policy, bandit)
-    if own is not None:
-        return lambda futures, seeds: own(np.asarray(futures.rewards)[: len(seeds)], seeds)
-    found = engine_kernel(policy, bandit)
-    if found is None:
+def _plays(kernel: Kernel | None, threads: int) -> FutureKernel | None:
+    """The kernel's paths along futures, cut to as many as there are seeds."""
+    if kernel is None:
         return None
 
     def play(futures: Outcome, seeds: np.ndarray) -> np.ndarray:
@@ -206,7 +193,7 @@ def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKern
             None if field is None else np.asarray(field)[: len(seeds)]
             for field in (futures.rewards, futures.delays, futures.periods)
         )
-        return found.paths(rewards, seeds, delays, periods, threads)
+        return kernel.paths(rewards, seeds, delays, periods, threads)
 
     return play
 
@@ -364,12 +351,13 @@ def simulate(
     bandit.belief.check_resolution(int(bandit.remaining))
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())
+    kernels = {label: find_kernel(policy, bandit) for label, policy in named.items()}
+    compiled = all(kernel is not None for kernel in kernels.values())
     threads = threads_for(bandit, compiled and not bandit.constraints, workers)
     # Where futures and inner values are XLA programs, only the paths within a chunk share cores.
     cores = 1 if threads > 1 else workers or os.cpu_count() or 1
     players = [
-        player(policy, bandit, key, label, num_replications, _path_kernel(policy, bandit, cores))
+        player(policy, bandit, key, label, num_replications, _plays(kernels[label], cores))
         for label, policy in named.items()
     ]
     benchmark, periods = find_penalty("ts"), int(bandit.remaining)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -52,7 +51,7 @@ class Mix(Penalty):
                 "depends on the pulls of other arms; use 'irs.v-zero-separable' or 'irs.fh'"
             )
 
-    def early_pulls(self, bandit: Bandit) -> int:
+    def early_pulls(self, bandit: Any) -> int:
         """n0, at most the horizon (beyond it nothing changes)."""
         return min(max(1, self.T0 // bandit.num_arms), bandit.size)
 
@@ -94,27 +93,6 @@ class Mix(Penalty):
             *natural, outcomes, self.early_pulls(bandit), int(bandit.remaining)
         )
         return np.asarray(mix_batch(prefix, later, int(bandit.remaining))[0], np.float64)
-
-    # ---- compiled CPU kernels, with the signatures of `Policy.paths` and `Policy.decisions`
-    def paths(self, bandit: Bandit) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
-        """Plays whole paths: (true rewards [S, K, T], seeds [S]) -> arms [S, T]."""
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.mixture import mix_paths
-
-        n0 = self.early_pulls(bandit)
-        return lambda rewards, seeds: mix_paths(n0, *state, rewards, seeds)
-
-    def decisions(self, bandit: Bandit) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Decides from this state: seeds [S] -> arms [S]."""
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.mixture import mix_decide
-
-        n0, remaining = self.early_pulls(bandit), int(bandit.remaining)
-        return lambda seeds: mix_decide(n0, *state, remaining, seeds)
 
 
 def _host_payoffs(

@@ -62,7 +62,7 @@ class VEMax(Penalty):
             or bandit.constraints
         ):
             return super().values(bandit, outcomes)
-        from irsppl.inner.cpu.lattice import emax_batch_2
+        from irsppl.inner.cpu.emax import emax_batch_2
 
         rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
         return emax_batch_2(*kernel, np.ascontiguousarray(rewards))[0]
