@@ -326,7 +326,7 @@ class Belief(eqx.Module):
 
     def to_arviz(self, key: Any = 0, num_draws: int = 1000) -> Any:
         """Draws of the arms' mean rewards, and predictive rewards, as ArviZ data."""
-        from irsppl.results import belief_to_arviz
+        from irsppl.beliefs._arviz import belief_to_arviz
 
         return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws, maximum=10**7))
 
