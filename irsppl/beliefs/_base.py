@@ -163,6 +163,17 @@ class Belief(eqx.Module):
         """The same belief with room for `horizon` rewards, where it keeps a record of them."""
         return self
 
+    # ---- abilities that some have
+    @property
+    def brings_sets(self) -> bool:
+        """Whether each future for bounds comes with a set that its truth was drawn from."""
+        return False
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether data are one count per arm, so that `future_mean_max` can sum over them."""
+        return False
+
     @property
     def is_approximate(self) -> bool:
         """Whether bounds computed from this state are approximate."""
