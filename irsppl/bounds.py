@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -20,6 +20,7 @@ from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
     MOST_QUADRATURES,
     TOWER,
+    Control,
     Inner,
     Penalty,
     brief_serves,
@@ -265,7 +266,7 @@ class Sampler:
 
     def values(self, key: Any, count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Inner values of the penalties, and of what steadies them; blocks can be joined."""
-        needed = [*self.sampled, *map(find_penalty, self.controls)]
+        needed: list[Penalty | Control] = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
             needed.append(find_penalty("ts"))
         within = set_controls(self.bandit)
@@ -289,7 +290,7 @@ class Sampler:
         within = set_controls(self.bandit)
         # Control variates, each of mean zero.
         columns = [values[name] - mean for name, mean in self.controls.items()]
-        columns += [values[control.of] - values[control.name] for control in within]
+        columns += [values[control.of] - values[control.label] for control in within]
         columns += [values[TOWER]] if TOWER in values else []
         if not self.controls:
             known = mean_controls(self.bandit)
@@ -325,7 +326,7 @@ class Sampler:
 
 def inner_values(
     bandit: Bandit,
-    penalties: Iterable[Penalty],
+    columns: Iterable[Penalty | Control],
     key: Any,
     count: int,
     *,
@@ -334,8 +335,8 @@ def inner_values(
     title: str = "",
     workers: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
-    needed = {penalty.label: penalty for penalty in penalties}
+    """[count] of futures number start, start + 1, ...: inner values of penalties, and controls."""
+    needed = {column.label: column for column in columns}
     if brief_serves(bandit, needed):
         return _brief_inner_values(bandit, needed, key, start, count, progress, title)
     rewards = count * bandit.num_arms * bandit.horizon
@@ -352,14 +353,11 @@ def inner_values(
         return draw_outcomes(bandit, key, start + begin, size)
 
     def work(outcomes: Outcome, begin: int, end: int) -> dict[str, np.ndarray]:
-        batches = [p.batch(bandit, outcomes) for p in needed.values()]
+        batches = [column.batch(bandit, outcomes) for column in needed.values()]
         return {n: column[: end - begin] for batch in batches for n, column in batch.items()}
 
     compiled = not bandit.constraints and not bandit.pending
-    compiled = compiled and all(penalty.on_host for penalty in needed.values())
-    if "irs.v-emax" in needed:  # its kernel is for two Bernoulli or two Gaussian arms
-        kernel = bandit.belief.kernel_state()
-        compiled = compiled and bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
+    compiled = compiled and all(column.kernels_serve(bandit) for column in needed.values())
     threads = threads_for(bandit, compiled, workers)
     parts = run_chunks(draw, work, chunks(bandit, count), progress, title, threads)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -367,7 +365,7 @@ def inner_values(
 
 def _brief_inner_values(
     bandit: Bandit,
-    needed: dict[str, Penalty],
+    needed: Mapping[str, Penalty | Control],
     key: Any,
     start: int,
     count: int,
