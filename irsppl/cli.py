@@ -91,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a demonstration, not for use: what one random stream for means and rewards gives",
     )
+    study.add_argument(
+        "--dask", metavar="WHERE", help="a Dask scheduler's address, or local: all cores here"
+    )
     _add_common(study)
 
     live.add_commands(commands, _add_bandit)
@@ -258,19 +261,22 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._cluster import connected
     from irsppl.studies import comparison, find_study, report, run_study, study_table
 
     study = find_study(args.study)
     if study.left_out:
         _note(f"left out, because this version does not have them: {', '.join(study.left_out)}")
-    result = run_study(
-        study,
-        args.replications,
-        args.out,
-        args.seed,
-        compare=args.compare,
-        shared_stream=args.shared_stream,
-    )
+    with connected(args.dask) if args.dask else contextlib.nullcontext() as client:
+        result = run_study(
+            study,
+            args.replications,
+            args.out,
+            args.seed,
+            compare=args.compare,
+            shared_stream=args.shared_stream,
+            client=client,
+        )
     data, folder = result.data, result.folder
     table = study_table(data)
     files = sorted(str(path) for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
