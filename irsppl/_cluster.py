@@ -37,7 +37,7 @@ _SETTINGS: dict[str, Any] = {
 # XLA programs with loops can wait for each other for ever within one process: see `_workers.py`.
 _one_at_a_time = threading.Lock()
 # The last parcel that this process opened: what is compiled for one piece serves the next.
-_opened: dict[str, _Parcel] = {}
+_opened: dict[str, Callable[[Any, int], Any]] = {}
 # A parcel that no worker has any more goes out again so often without a result in between.
 _MOST_LOSSES = 10
 
@@ -114,7 +114,7 @@ def on_cluster(
             "each process. Start workers with one thread each (dask worker --nthreads 1)",
             stacklevel=4,
         )
-    number, content = _pack(work)
+    label, content = _pack(work)
     run, losses = uuid.uuid4().hex[:8], 0
     parcel = client.scatter(content, broadcast=True, hash=False)
     running: dict[Any, Item] = {}
@@ -126,7 +126,7 @@ def on_cluster(
         while waiting and len(running) < most:
             item = waiting.popleft()
             name = f"irsppl-{names(item)}-{run}-{uuid.uuid4().hex[:8]}"
-            future = client.submit(_do, number, parcel, item, key=name, pure=False)
+            future = client.submit(_do, label, parcel, item, key=name, pure=False)
             running[future] = item
             done.add(future)
 
@@ -186,11 +186,11 @@ def spread(
 # ------------------------------------------------------------------ what is sent
 
 
-@dataclasses.dataclass
-class _Parcel:
-    """What all pieces share, and how the client computes."""
+@dataclasses.dataclass(frozen=True)
+class _Label:
+    """What is outside on a parcel: its name, and how the client computes."""
 
-    work: Callable[[Any, int], Any]
+    name: str
     versions: dict[str, str]
     settings: dict[str, Any]
 
@@ -202,47 +202,43 @@ def _versions() -> dict[str, str]:
     return {"irsppl": irsppl.__version__, **found}
 
 
-def _pack(work: Callable[[Any, int], Any]) -> tuple[str, bytes]:
-    """(a name for the content, the content)."""
+def _pack(work: Callable[[Any, int], Any]) -> tuple[_Label, bytes]:
+    """What all pieces share, closed, and its label."""
     import cloudpickle
 
-    settings = {name: getattr(jax.config, name) for name in _SETTINGS}
     # What a user's model file defines is in no module that a worker could import.
     own = [module for name, module in sys.modules.items() if name.startswith("_irsppl_model_")]
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        content = cloudpickle.dumps(_Parcel(work, _versions(), settings))
+        content = cloudpickle.dumps(work)
     finally:
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
-    return hashlib.sha256(content).hexdigest(), content
+    settings = {name: getattr(jax.config, name) for name in _SETTINGS}
+    return _Label(hashlib.sha256(content).hexdigest(), _versions(), settings), content
 
 
-def _do(number: str, content: bytes, item: Any) -> Any:
+def _do(label: _Label, content: bytes, item: Any) -> Any:
     """One piece, on a worker."""
+    import cloudpickle
     from distributed import get_worker
 
-    worker = get_worker()
-    with _one_at_a_time:
-        if number not in _opened:
-            import cloudpickle
-
+    worker, here = get_worker(), _versions()
+    if here != label.versions:
+        other = ", ".join(
+            f"{name} {here[name]} (the client has {version})"
+            for name, version in label.versions.items()
+            if here[name] != version
+        )
+        raise ValueError(
+            f"the Dask worker at {worker.address} has other versions, which could give other "
+            f"numbers: {other}. Install the client's versions there"
+        )
+    with _one_at_a_time, contextlib.ExitStack() as settings:
+        for name, value in label.settings.items():
+            settings.enter_context(_SETTINGS[name](value))
+        if label.name not in _opened:  # under the settings: they say how wide its numbers are
             _opened.clear()
-            _opened[number] = cloudpickle.loads(content)
-        parcel = _opened[number]
-        here = _versions()
-        if here != parcel.versions:
-            other = ", ".join(
-                f"{name} {here[name]} (the client has {version})"
-                for name, version in parcel.versions.items()
-                if here[name] != version
-            )
-            raise ValueError(
-                f"the Dask worker at {worker.address} has other versions, which could give other "
-                f"numbers: {other}. Install the client's versions there"
-            )
-        with contextlib.ExitStack() as settings:
-            for name, value in parcel.settings.items():
-                settings.enter_context(_SETTINGS[name](value))
-            return parcel.work(item, worker.state.nthreads)
+            _opened[label.name] = cloudpickle.loads(content)
+        return _opened[label.name](item, worker.state.nthreads)
