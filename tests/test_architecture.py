@@ -32,6 +32,7 @@ ROOMS = [
     "certificates",
     "plots",
     "studies",
+    "shipped",
     "live",
     "cli",
     "__main__",

@@ -268,4 +268,4 @@ def _key(identity: Identity) -> str:
 def _weight(identity: Identity) -> int:
     """A guess of the work in a piece, for the progress bar: periods played."""
     _, _, horizon, *span = identity
-    return horizon * (span[1] - span[0] if span else 1)
+    return horizon * (span[1] - span[0] if span else _BLOCK)
