@@ -12,6 +12,8 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
 ROOMS = [
     "_checks",
     "_progress",
+    "_running",
+    "_cluster",
     "outcomes",
     "inner",
     "models",
@@ -30,6 +32,7 @@ ROOMS = [
     "certificates",
     "plots",
     "studies",
+    "shipped",
     "live",
     "cli",
     "__main__",
