@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from irsppl._checks import side_key
+from irsppl.engine import kernel as engine_kernel
 from irsppl.inner.cpu import families, rng
 from irsppl.inner.cpu.rng import KERNEL, streams
 from irsppl.live.beliefs import HostBelief
@@ -78,7 +79,7 @@ def decide(plan: Plan, state: State) -> Choice:
     found = None
     if plan.compiled and isinstance(state.held, HostBelief):
         found = _drawn_on_host(plan, state, arms, seeds)
-    drawn = _drawn_in_jax(plan, state) if found is None else found
+    drawn = _drawn_from_bandit(plan, state, seeds) if found is None else found
     drawn = np.where(drawn >= 0, np.asarray(arms)[drawn], -1)
     shares = np.bincount(drawn[drawn >= 0], minlength=state.num_arms) / len(drawn)
     played, uniform = int(drawn[0]), None
@@ -168,10 +169,14 @@ def _pending_sums(
     return out
 
 
-def _drawn_in_jax(plan: Plan, state: State) -> np.ndarray:
+def _drawn_from_bandit(plan: Plan, state: State, seeds: np.ndarray) -> np.ndarray:
+    """From the bandit itself: by the engine where it has the policy compiled, else in JAX."""
     bandit = state.bandit()
     plan.policy.verify(bandit)
     bandit = bandit._without_record()
+    kernel = engine_kernel(plan.policy, bandit)
+    if kernel is not None:
+        return np.asarray(kernel.decisions(seeds), np.int64)
     key = jax.random.key(plan.seed & 0xFFFFFFFF)
     key = jax.random.fold_in(side_key(key, plan.policy.name), plan.seed >> 32)
     key = jax.random.fold_in(key, state.period)
