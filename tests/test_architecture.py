@@ -12,6 +12,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
 ROOMS = [
     "_checks",
     "_progress",
+    "_html",
     "outcomes",
     "inner",
     "models",
