@@ -189,7 +189,7 @@ def bound(
         one.verify(bandit, as_bound=True)
     bandit.belief.check_resolution(int(bandit.remaining))
     if int(bandit.remaining) < bandit.size and not bandit.pending:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit._shrunk(min(bandit.size, _rounded(int(bandit.remaining))))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
     benchmark = exact.get("ts", find_penalty("ts").exact(bandit))
     sampled = [p for name, p in named.items() if name not in exact]
@@ -221,6 +221,12 @@ def bound(
     if not several:
         return estimates[next(iter(named))]
     return Bounds({name: estimates[name] for name in named}, picked)
+
+
+def _rounded(periods: int) -> int:
+    """At most a quarter more: as play goes on, few sizes of arrays and so few compilations."""
+    step = 1 << max(periods.bit_length() - 3, 0)
+    return -(-periods // step) * step
 
 
 def with_tail(bandit: Bandit, estimates: dict[str, Bound], key: Any) -> dict[str, Bound]:

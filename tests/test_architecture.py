@@ -14,6 +14,7 @@ ROOMS = [
     "_progress",
     "_running",
     "_cluster",
+    "_html",
     "outcomes",
     "inner",
     "models",
