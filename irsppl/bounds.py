@@ -22,7 +22,7 @@ from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
     MOST_QUADRATURES,
     TOWER,
-    Control,
+    ControlVariate,
     Inner,
     Penalty,
     brief_serves,
@@ -279,7 +279,7 @@ class Sampler:
 
     def values(self, key: Any, count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Inner values of the penalties, and of what steadies them; blocks can be joined."""
-        needed: list[Penalty | Control] = [*self.sampled, *map(find_penalty, self.controls)]
+        needed: list[Penalty | ControlVariate] = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
             needed.append(find_penalty("ts"))
         within = set_controls(self.bandit)
@@ -346,7 +346,7 @@ class Sampler:
 
 def inner_values(
     bandit: Bandit,
-    columns: Iterable[Penalty | Control],
+    columns: Iterable[Penalty | ControlVariate],
     key: Any,
     count: int,
     *,
@@ -385,7 +385,7 @@ class _Solve:
     """
 
     bandit: Bandit
-    needed: Mapping[str, Penalty | Control]
+    needed: Mapping[str, Penalty | ControlVariate]
     key: Any
     first: int
     brief: bool

@@ -15,7 +15,11 @@ from irsppl.penalties._base import (
 )
 from irsppl.penalties._brief import TOWER, brief_values
 from irsppl.penalties._brief import serves as brief_serves
-from irsppl.penalties._controls import Control, mean_controls, set_controls
+from irsppl.penalties._control_variates import (
+    ControlVariate,
+    mean_controls,
+    set_controls,
+)
 from irsppl.penalties._payoffs import (
     Inner,
     Payoff,
@@ -76,7 +80,7 @@ __all__ = [
     "PENALTIES",
     "TOWER",
     "TS",
-    "Control",
+    "ControlVariate",
     "Ideal",
     "Inner",
     "Lagrangian",

@@ -259,12 +259,17 @@ def host_future_means(bandit: Bandit, outcomes: Outcome) -> np.ndarray | None:
     natural = bandit.belief.natural_state()
     if natural is None or bandit.pending or bandit.constraints:
         return None
+    rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
+    return natural_means(natural, rewards)
+
+
+def natural_means(natural: tuple[np.ndarray, np.ndarray], rewards: np.ndarray) -> np.ndarray:
+    """[S, K, N+1]: posterior means after 0 .. N of rewards [S, K, N], in float64 on the host."""
     xi, nu = natural
-    remaining = int(bandit.remaining)
-    rewards = np.asarray(outcomes.rewards)[:, :, :remaining]
-    means = np.empty((*rewards.shape[:2], remaining + 1))
+    size = rewards.shape[2] + 1
+    means = np.empty((*rewards.shape[:2], size))
     means[:, :, 0] = 0.0
     np.cumsum(rewards, axis=2, dtype=np.float64, out=means[:, :, 1:])
     means += xi[None, :, None]
-    means /= nu[None, :, None] + np.arange(remaining + 1)[None, None, :]
+    means /= nu[None, :, None] + np.arange(size)[None, None, :]
     return means

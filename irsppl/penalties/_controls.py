@@ -1,10 +1,4 @@
-"""Control variates: numbers of a future whose mean is known, which steady a bound. No penalties.
-
-Two kinds. The true mean of an arm has the predictive mean as its expectation, whatever the
-constraints and however the arms are correlated. And which point of its set of particles is the
-truth of a future is drawn at random, so that a value less its mean given the set has mean zero
-exactly, and no law of the prior is needed.
-"""
+"""Numbers of a future whose means are known: no bounds, but any sampled bound may use them."""
 
 from __future__ import annotations
 
@@ -12,109 +6,131 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Array, Float
 
-from irsppl._checks import host64
 from irsppl.bandit import Bandit
-from irsppl.beliefs import LinearGaussian
-from irsppl.beliefs._conjugate import Conjugate
+from irsppl.inner.laws import expected_max
+from irsppl.inner.leave_one_out import Arms, second_best_mean
 from irsppl.outcomes import Outcome
-
-# Each fitted slope costs a degree of freedom.
-_MOST_ARMS = 50
-
-
-class Control(eqx.Module):
-    """A number of each future."""
-
-    # Whether `values` runs no XLA.
-    on_host: ClassVar[bool] = True
-
-    @property
-    @abc.abstractmethod
-    def label(self) -> str:
-        """Its name among the columns of a sample."""
-
-    @abc.abstractmethod
-    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
-        """Of each future of a batch."""
-
-    def kernels_serve(self, bandit: Bandit) -> bool:
-        return self.on_host
-
-    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
-        return {self.label: self.values(bandit, outcomes)}
+from irsppl.penalties._base import total_weight
+from irsppl.penalties._control_variates import ControlVariate
+from irsppl.penalties._view import View, arms_of
 
 
-class ArmMean(Control):
-    """mu_a."""
+class Control(ControlVariate):
+    """A number of each future whose mean is known: no bound, but it steadies one."""
 
-    arm: int = eqx.field(static=True)
+    name: ClassVar[str]
 
     @property
     def label(self) -> str:
-        return f"mean of arm {self.arm}"
+        return self.name
+
+    @abc.abstractmethod
+    def of(self, view: View) -> np.ndarray:
+        """[S]."""
+
+    @abc.abstractmethod
+    def mean(self, bandit: Bandit) -> float | None:
+        """Its mean; None where it is not known."""
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        return np.asarray(outcomes.means, np.float64)[:, self.arm]
+        return self.of(View(bandit, outcomes))
 
 
-def mean_controls(bandit: Bandit) -> dict[ArmMean, float]:
-    """The means with their expectations; none where the belief only approximates its prior."""
-    if not isinstance(bandit.belief, (Conjugate, LinearGaussian)) or bandit.num_arms > _MOST_ARMS:
-        return {}
-    return {ArmMean(a): m for a, m in enumerate(host64(bandit.belief.predictive_mean()))}
+class SecondBest(Control):
+    """T times the second largest posterior mean after T - 1 rewards of every arm."""
+
+    name: ClassVar[str] = "second best mean"
+
+    def of(self, view: View) -> np.ndarray:
+        last = view.futures.means[:, :, view.horizon - 1]
+        return view.horizon * np.partition(last, -2, axis=1)[:, -2]
+
+    def mean(self, bandit: Bandit) -> float | None:
+        horizon = int(bandit.remaining)
+        if bandit.pending or bandit.constraints - {"budget"}:
+            return None  # a row holds other rewards first
+        laws = bandit.belief.law(horizon - 1)
+        if laws is None or bandit.num_arms < 2:
+            return None
+        return horizon * second_best_mean(
+            lambda arms: expected_max([laws[a] for a in arms]), bandit.num_arms
+        )
 
 
-class GivenSet(Control):
-    """The mean of a penalty's value given the particles that a future brought."""
+class LevelMax(Control):
+    """T E[max_a mu_a | the first level x T rewards of every arm], on the grid of options.
 
-    on_host: ClassVar[bool] = False
-    of: ClassVar[str]  # the penalty
+    The CDFs of independent arms at fixed points are martingales, and so is their product; when it
+    is stopped depends on delays and the end of play, which know nothing of rewards.
+    """
+
+    name: ClassVar[str] = "best mean at a level"
+    level: float = eqx.field(static=True)
 
     @property
     def label(self) -> str:
-        return f"{self.of} given its set"
+        return f"{self.name} of {self.level:g}"
 
-    @abc.abstractmethod
-    def per_period(self, bandit: Bandit, outcome: Outcome) -> Float[Array, ""]:
-        """Of one future; traceable."""
+    def of(self, view: View) -> np.ndarray:
+        return view.schedule.periods * _level_max(view.arms, view.cdfs(self.level))
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        return np.asarray(_given_sets(self, bandit, outcomes), np.float64)
-
-
-@eqx.filter_jit
-def _given_sets(control: GivenSet, bandit: Bandit, outcomes: Outcome) -> Float[Array, " S"]:
-    return bandit.remaining * jax.vmap(lambda o: control.per_period(bandit, o))(outcomes)
+    def mean(self, bandit: Bandit) -> float | None:
+        arms = arms_of(bandit)
+        if not arms.exact:
+            return None
+        return total_weight(bandit) * float(_level_max(arms, arms.prior_cdfs()[None])[0])
 
 
-class TSGivenSet(GivenSet):
-    """T E[max_a mu_a | set]."""
-
-    of: ClassVar[str] = "ts"
-
-    def per_period(self, bandit: Bandit, outcome: Outcome) -> Array:
-        return outcome.belief.mean_max()
+def _level_max(arms: Arms, cdfs: np.ndarray) -> np.ndarray:
+    return (1 - cdfs.prod(axis=1)[:, 1:-1]) @ np.diff(arms.lams)
 
 
-class FHGivenSet(GivenSet):
-    """T E[max_a mu_hat_{a, T-1} | set], for binary rewards."""
+class OneArmed(Control):
+    """sum_a sum_g P(best of the others in cell g | level x T rewards of each) v(0; lam_g)."""
 
-    of: ClassVar[str] = "irs.fh"
+    name: ClassVar[str] = "one-armed values at a level"
+    level: float = eqx.field(static=True)
 
-    def per_period(self, bandit: Bandit, outcome: Outcome) -> Array:
-        return outcome.belief.future_mean_max(bandit.remaining - 1, bandit.size)
+    @property
+    def label(self) -> str:
+        return f"{self.name} of {self.level:g}"
+
+    def of(self, view: View) -> np.ndarray:
+        return _one_armed(view.arms, view.weights(self.level))
+
+    def mean(self, bandit: Bandit) -> float | None:
+        arms = arms_of(bandit)
+        prior = arms.weights(arms.prior_cdfs()[None])
+        return float(_one_armed(arms, prior)[0]) if arms.exact else None
 
 
-def set_controls(bandit: Bandit) -> list[GivenSet]:
-    """The controls that apply: none unless each future brings a set of its own."""
-    belief = bandit.belief
-    if not belief.brings_sets or bandit.constraints:
-        return []
-    found: list[GivenSet] = [TSGivenSet()]
-    if belief.is_binary and not bandit.pending:
-        found.append(FHGivenSet())
+def _one_armed(arms: Arms, weights: np.ndarray) -> np.ndarray:
+    whole = int(np.argmax(arms.plan.ends[0]))  # the block that plans to the end of play
+    return np.tensordot(weights, arms.starts[:, whole], 2)
+
+
+class Length(Control):
+    """How many periods a future plays, where the horizon has a law."""
+
+    name: ClassVar[str] = "periods played"
+
+    def of(self, view: View) -> np.ndarray:
+        return view.schedule.periods.astype(np.float64)
+
+    def mean(self, bandit: Bandit) -> float | None:
+        return None if bandit.survivor is None else total_weight(bandit)
+
+
+def controls(levels: tuple[float, ...]) -> list[Control]:
+    found: list[Control] = [SecondBest(), Length()]
+    for level in levels:
+        found += [LevelMax(level), OneArmed(level)]
     return found
+
+
+def known_means(bandit: Bandit, levels: tuple[float, ...]) -> dict[Control, float]:
+    """The controls whose means are known for this bandit, with them."""
+    means = {control: control.mean(bandit) for control in controls(levels)}
+    return {control: mean for control, mean in means.items() if mean is not None}
