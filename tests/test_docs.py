@@ -44,7 +44,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.usefixtures("small", "quick_compilation")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 def test_python_on_a_page_runs_as_pasted(path):
     namespace = {"__name__": "page"}

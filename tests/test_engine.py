@@ -34,8 +34,6 @@ from irsppl.simulation import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 LEVEL = 1e-4
 DECISIONS = 40_000
 SURVIVOR = np.array([1.0, 0.8, 0.5, 0.3, 0.1])

@@ -27,8 +27,6 @@ from irsppl.beliefs.particles import JointParticles, Particles
 from .conftest import within
 from .user_models import Case, spike, spike_exactly
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def noisy(reward=None):
     """Mean and noise unknown: two latents, cheap to compile."""

@@ -25,8 +25,6 @@ from irsppl.plots import plot_belief
 from .conftest import within
 from .oracles import nuts
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 matplotlib.use("Agg")
 
 

@@ -12,8 +12,6 @@ from irsppl.simulation import _BATCH, _decide_many
 from .conftest import FAMILIES, within
 from .oracles import paper as oracle
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 BERNOULLI_ONLY = (
     irsppl.NormalNormal,
     irsppl.GammaPoisson,

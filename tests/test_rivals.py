@@ -38,8 +38,6 @@ from . import kernels
 from .conftest import FAMILIES, within
 from .oracles import ids as oracle
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 KERNEL_FAMILIES = ["beta-bernoulli", "normal-normal", "gamma-poisson", "gamma-exponential"]
 
 
