@@ -1,4 +1,4 @@
-"""Strict session: a silent broadcast between ranks raises; keys may not be used twice."""
+"""Strict session: a silent broadcast between ranks raises. (Keys: see `test_keys.py`.)"""
 
 import gc
 import json
@@ -12,7 +12,6 @@ import pytest
 import irsppl
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_debug_key_reuse", True)
 # Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
 # in the processes that tests start as well.
 jax.config.update("jax_disable_most_optimizations", True)
