@@ -42,6 +42,8 @@ from irsppl.engine.verbs import implements, stateless
 
 # Bisection halvings after which arms still together count as tied.
 HALVINGS: Final = 44
+# Halvings where indices are added up instead of compared: more digits than their sums need.
+PRICED_HALVINGS: Final = 24
 
 
 class Index(NamedTuple):
@@ -60,7 +62,21 @@ class IndexMany(NamedTuple):
     star: bool
 
 
-stateless(Index, IndexMany)
+class PricedIndex(NamedTuple):
+    """One future per decision, and money: the index of an arm for as many pulls as can be paid.
+
+    The indices are what pulls are worth in the knapsack of the money that is left; the arm with the
+    most pulls is played. With much money that is the arm of the best index per cost; in the end
+    what the last of it can still buy counts too.
+    """
+
+    alive: NDArray[np.int64]  # [K]
+    lookahead: int
+    star: bool
+    scores: NDArray[np.float64]  # [K]
+
+
+stateless(Index, IndexMany, PricedIndex)
 
 
 def _worth(rule, family, delay, rng, arm, lam, node, horizon):
@@ -68,7 +84,7 @@ def _worth(rule, family, delay, rng, arm, lam, node, horizon):
     raise TypeError("compiled code only")
 
 
-@implements(_worth, Index)
+@implements(_worth, Index, PricedIndex)
 def _(rule, family, delay, rng, arm, lam, node, horizon):
     star = rule.star
     cursor = verbs.begin(family, arm, lam, node)
@@ -175,3 +191,41 @@ def _(rule, family, limits, rng, period, remaining):
                 hi = lam
                 node = 2 * node
     return alive[0]
+
+
+@implements(verbs.choose, PricedIndex)
+def _(rule, family, limits, rng, period, remaining):
+    star = rule.star
+    periods = verbs.draw_periods(limits.end, rng, period, remaining)
+    if rule.lookahead > 0:
+        periods = min(periods, rule.lookahead)
+    verbs.look_ahead(limits.delay, period)
+    verbs.renew(family, rng)
+    most = 1
+    for a in range(rule.scores.size):
+        rule.alive[a] = min(verbs.purchases(limits.purse, a, periods) + 1, periods)
+        most = max(most, rule.alive[a])
+    floor, ceiling = verbs.bracket(family, most)
+    for a in range(rule.scores.size):
+        if not verbs.affordable(limits.purse, a):
+            rule.scores[a] = -np.inf
+            continue
+        settled = not star and verbs.known(limits.delay, rng, a, 0) == 0
+        lo, hi = floor, ceiling
+        node, width = 1, hi - lo
+        while star and not _worth(rule, family, limits.delay, rng, a, lo, 0, rule.alive[a]):
+            hi = lo
+            lo -= width
+            width *= 2.0
+            node = 0
+        for _ in range(PRICED_HALVINGS):
+            lam = 0.5 * (lo + hi)
+            worth = settled and lam <= verbs.mean(family, a)
+            if worth or _worth(rule, family, limits.delay, rng, a, lam, node, rule.alive[a]):
+                lo = lam
+                node = 2 * node + 1 if node > 0 else 0
+            else:
+                hi = lam
+                node *= 2
+        rule.scores[a] = 0.5 * (lo + hi)
+    return verbs.best_constant(limits.purse, rule.scores, remaining)

@@ -71,16 +71,16 @@ def _greedy(policy: Greedy, state: Situation) -> Rule:
 
 
 def _index(policy: Index, state: Situation) -> Rule | None:
-    if state.purse is not None:
+    many = policy.num_futures > 1
+    if many and not state.plain:
         return None
-    needs, kind = {"index"}, index.Index
-    if policy.num_futures > 1:
-        if not state.plain:
-            return None
-        needs, kind = {"index", "futures"}, index.IndexMany
+    needs = {"index", "futures"} if many else {"index"}
 
     def make(state: Situation) -> Any:
-        return kind(np.empty(state.num_arms, np.int64), policy.lookahead or 0, policy.star)
+        fields = (np.empty(state.num_arms, np.int64), policy.lookahead or 0, policy.star)
+        if state.purse is not None:
+            return index.PricedIndex(*fields, np.empty(state.num_arms))
+        return index.IndexMany(*fields) if many else index.Index(*fields)
 
     reach = None
     if policy.lookahead is not None and state.delay is None:
