@@ -107,7 +107,7 @@ def cautious(key: Any, bandit: Any) -> Any:
     def limit(draw: Any) -> Any:
         return bandit.belief.predictive_mean() + 0.5 * jax.random.normal(draw, (bandit.num_arms,))
 
-    return jnp.argmax(jnp.quantile(jax.vmap(limit)(jax.random.split(key, 64)), 0.8, axis=0))
+    return jnp.argmax(jnp.quantile(jax.vmap(limit)(jax.random.split(key, 32)), 0.8, axis=0))
 
 
 def speed(replications: int) -> None:
@@ -169,9 +169,9 @@ def one(replications: int, folder: str) -> None:
 
     study = Study(
         name="short",
-        title="Two Bernoulli arms, ten periods",
-        arms="beta(1,1)x2",
-        horizon=10,
+        title="Two Gaussian arms, five periods",
+        arms="normal(0,1,noise=1)x2",
+        horizon=5,
         policies=("ts",),
         penalties=("irs.ff", "irs.v-zero"),
     )
@@ -196,7 +196,7 @@ if __name__ == "__main__":
     if args.what == "identical":
         identical(args.study, args.replications or 4000)
     elif args.what == "speed":
-        speed(args.replications or 20_000)
+        speed(args.replications or 8000)
     elif args.what == "memory":
         memory(args.replications or 10**7, args.folder or tempfile.mkdtemp())
     else:

@@ -84,7 +84,7 @@ def connected(where: str) -> Iterator[Any]:
         return
     # One thread each, for XLA; no limit on memory, at which workers would be ended.
     with (
-        LocalCluster(threads_per_worker=1, memory_limit=0, dashboard_address=None) as cluster,
+        LocalCluster(threads_per_worker=1, memory_limit=0, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
