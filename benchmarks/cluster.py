@@ -23,20 +23,24 @@ import xarray as xr
 
 
 def cluster(workers: int) -> Any:
+    import dask
     from distributed import LocalCluster
 
+    # A killed worker's successor takes long to start on a busy machine.
+    dask.config.set({"distributed.comm.timeouts.connect": "300s"})
     return LocalCluster(
-        n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=None
+        n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
     )
 
 
 # ------------------------------------------------------------------ the same bytes
 
 
-def identical(name: str, replications: int) -> None:
+def identical(name: str, replications: int, folder: str) -> None:
+    """In a folder that holds some of it already, this goes on: studies resume."""
     from distributed import Client
 
-    out = pathlib.Path(tempfile.mkdtemp())
+    out = pathlib.Path(folder)
     base = [sys.executable, "-m", "irsppl", "study", name, "--replications", str(replications)]
 
     def pieces(where: str) -> int:
@@ -194,7 +198,7 @@ if __name__ == "__main__":
     parser.add_argument("--folder")
     args = parser.parse_args()
     if args.what == "identical":
-        identical(args.study, args.replications or 4000)
+        identical(args.study, args.replications or 4000, args.folder or tempfile.mkdtemp())
     elif args.what == "speed":
         speed(args.replications or 8000)
     elif args.what == "memory":
