@@ -23,20 +23,24 @@ import xarray as xr
 
 
 def cluster(workers: int) -> Any:
+    import dask
     from distributed import LocalCluster
 
+    # A killed worker's successor takes long to start on a busy machine.
+    dask.config.set({"distributed.comm.timeouts.connect": "300s"})
     return LocalCluster(
-        n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=None
+        n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
     )
 
 
 # ------------------------------------------------------------------ the same bytes
 
 
-def identical(name: str, replications: int) -> None:
+def identical(name: str, replications: int, folder: str) -> None:
+    """In a folder that holds some of it already, this goes on: studies resume."""
     from distributed import Client
 
-    out = pathlib.Path(tempfile.mkdtemp())
+    out = pathlib.Path(folder)
     base = [sys.executable, "-m", "irsppl", "study", name, "--replications", str(replications)]
 
     def pieces(where: str) -> int:
@@ -107,7 +111,7 @@ def cautious(key: Any, bandit: Any) -> Any:
     def limit(draw: Any) -> Any:
         return bandit.belief.predictive_mean() + 0.5 * jax.random.normal(draw, (bandit.num_arms,))
 
-    return jnp.argmax(jnp.quantile(jax.vmap(limit)(jax.random.split(key, 64)), 0.8, axis=0))
+    return jnp.argmax(jnp.quantile(jax.vmap(limit)(jax.random.split(key, 32)), 0.8, axis=0))
 
 
 def speed(replications: int) -> None:
@@ -169,9 +173,9 @@ def one(replications: int, folder: str) -> None:
 
     study = Study(
         name="short",
-        title="Two Bernoulli arms, ten periods",
-        arms="beta(1,1)x2",
-        horizon=10,
+        title="Two Gaussian arms, five periods",
+        arms="normal(0,1,noise=1)x2",
+        horizon=5,
         policies=("ts",),
         penalties=("irs.ff", "irs.v-zero"),
     )
@@ -194,9 +198,9 @@ if __name__ == "__main__":
     parser.add_argument("--folder")
     args = parser.parse_args()
     if args.what == "identical":
-        identical(args.study, args.replications or 4000)
+        identical(args.study, args.replications or 4000, args.folder or tempfile.mkdtemp())
     elif args.what == "speed":
-        speed(args.replications or 20_000)
+        speed(args.replications or 8000)
     elif args.what == "memory":
         memory(args.replications or 10**7, args.folder or tempfile.mkdtemp())
     else:

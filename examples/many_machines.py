@@ -29,7 +29,7 @@ def main(replications=4000, out="results", horizon=50):
     )
     # One thread for each worker: XLA programs of one process must not run side by side.
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         result = run_study(study, replications, out, client=client)

@@ -66,6 +66,7 @@ def check_client(client: Any) -> None:
 def connected(where: str) -> Iterator[Any]:
     """A client of the cluster at an address, or with "local" of all cores here, in processes."""
     try:
+        import dask
         from distributed import Client, LocalCluster
     except ImportError:
         raise ValueError(
@@ -82,9 +83,11 @@ def connected(where: str) -> Iterator[Any]:
         with client:
             yield client
         return
-    # One thread each, for XLA; no limit on memory, at which workers would be ended.
+    # One thread each, for XLA; no limit on memory, at which workers would be ended; and patience,
+    # for on a busy machine a worker takes long to import JAX.
     with (
-        LocalCluster(threads_per_worker=1, memory_limit=0, dashboard_address=None) as cluster,
+        dask.config.set({"distributed.comm.timeouts.connect": "300s"}),
+        LocalCluster(threads_per_worker=1, memory_limit=0, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
