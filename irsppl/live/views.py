@@ -10,6 +10,7 @@ import numpy as np
 from irsppl.bandit import Bandit
 from irsppl.live.decide import Choice, Plan, decide
 from irsppl.live.journal import Event
+from irsppl.live.models import Library
 from irsppl.live.state import EXPIRED, PENDING, TOLD, State, fold
 
 
@@ -89,20 +90,22 @@ def explanation(plan: Plan, then: State, event: Event) -> dict[str, Any]:
     }
 
 
-def reasons(plan: Plan, start: Bandit, events: Sequence[Event], last: int) -> dict[int, str]:
+def reasons(
+    plan: Plan, start: Bandit, events: Sequence[Event], last: int, library: Library
+) -> dict[int, str]:
     """Why each of the last decisions was made, by period: one walk through the journal."""
     asked = [event for event in events if event.kind == "ask"][-last:]
     if not asked:
         return {}
     begin = asked[0].seq
-    then, told = fold(start, events[:begin]), {}
+    then, told = fold(start, events[:begin], library), {}
     for place in range(begin, len(events)):
         event = events[place]
         if event.kind == "ask":
             assert event.arm is not None and event.period is not None
             told[event.period] = _why(decide(plan, then), then, event.arm, *_beliefs(then))
         if event.kind == "correct":  # the past is another one from here on
-            then = fold(start, events[: place + 1])
+            then = fold(start, events[: place + 1], library)
         else:
             then.apply(event)
     return told
