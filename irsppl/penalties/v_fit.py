@@ -103,7 +103,7 @@ class VFit(LeaveOneOut):
         weights = self._weights(view, chosen[:count].reshape(self._shape))
         charged = view.charges(weights)
         if prices is not None and np.any(chosen[count:]):
-            charged = charged + np.tensordot(prices, chosen[count:], (1, 0))
+            charged += np.einsum("sfan,f->san", prices, chosen[count:].astype(prices.dtype))
         return view.solve(charged)
 
     def _prices(self, view: View) -> np.ndarray | None:
@@ -125,7 +125,9 @@ class VFit(LeaveOneOut):
             for path in np.moveaxis(paths, 1, 0)[:kinds]:
                 value = np.pad(path[..., -1:] - path[..., :-1], fill)
                 news = np.pad(np.diff(path, axis=2) * left, fill)
-                found += [view.schedule.per_pull(value), view.schedule.per_pull(news, True)]
+                for rows, only_new in ((value, False), (news, True)):
+                    each = view.schedule.per_pull(rows, only_new)
+                    found.append(each.astype(view.arms.dtype))
         return np.stack(found, axis=1)
 
     def _weights(self, view: View, chosen: np.ndarray) -> np.ndarray:
@@ -155,7 +157,7 @@ class VFit(LeaveOneOut):
         size = _pilot_size(kinds.pilot, bandit)
         pilot = Pilot(bandit, draw, size, known, kinds.levels, self.shares)
         view, prices = pilot.view, self._prices(pilot.view)
-        totals = None if prices is None else np.cumsum(prices, axis=3)
+        totals = None if prices is None else np.cumsum(prices, axis=3, dtype=view.arms.dtype)
 
         def collected(counts: np.ndarray) -> np.ndarray:
             found = self._collected(view, counts)

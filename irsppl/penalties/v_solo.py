@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -25,10 +26,12 @@ class VSolo(LeaveOneOut):
     against a known option lam_g; w_g(a): the probability that the best of the other arms lies in
     cell g, given the first level x T rewards of each. So an arm pays for the good news that its
     next reward brings. Other rewards: the change of v less its mean. Any scale gives a bound; None
-    picks it on a pilot (0.9, or 0.8 for two arms, where there is no pilot).
+    picks it on a pilot (0.9, or 0.8 for two arms, where there is no pilot). As a policy: the arm
+    with the most pulls in the best plan for a sampled future.
     """
 
     name: ClassVar[str] = "irs.v-solo"
+    bound_only: ClassVar[bool] = False
     level: float = eqx.field(static=True, default=0.45)
     scale: float | None = eqx.field(static=True, default=None)
     picked: float | None = eqx.field(static=True, default=None)  # on a pilot
@@ -80,8 +83,34 @@ class VSolo(LeaveOneOut):
         object.__setattr__(copy, "picked", picked)  # a fresh copy: nobody else holds it
         return copy
 
+    # ---- as a policy: compiled kernels, with the signatures of `Policy.paths` and `.decisions`
+    def paths(self, bandit: Bandit) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
+        """Plays whole paths: (true rewards [S, K, T], seeds [S]) -> arms [S, T]."""
+        state = _plain_state(bandit)
+        if state is None:
+            return None
+        from irsppl.inner.cpu.solo import solo_paths
+
+        rule = (self._scale(bandit), self.level)
+        return lambda rewards, seeds: solo_paths(*rule, *state, rewards, seeds)
+
+    def decisions(self, bandit: Bandit) -> Callable[[np.ndarray], np.ndarray] | None:
+        """Decides from this state: seeds [S] -> arms [S]."""
+        state = _plain_state(bandit)
+        if state is None:
+            return None
+        from irsppl.inner.cpu.solo import solo_decide
+
+        rule, remaining = (self._scale(bandit), self.level), int(bandit.remaining)
+        return lambda seeds: solo_decide(*rule, *state, remaining, seeds)
+
     def report(self) -> dict[str, Any]:
         return {} if self.picked is None else {"scale": self.picked}
+
+
+def _plain_state(bandit: Bandit) -> tuple[int, np.ndarray, np.ndarray, np.ndarray] | None:
+    """What the kernels start from; None under constraints and with pulls pending."""
+    return None if bandit.constraints or bandit.pending else bandit.belief.kernel_state()
 
 
 def _solve(view: View, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

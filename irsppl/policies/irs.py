@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
-from irsppl.penalties import PENALTIES, Mix, Penalty
+from irsppl.penalties import PENALTIES, Mix, Penalty, VSolo
 from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
 
 # Penalties whose whole paths the CPU kernel plays.
@@ -45,7 +45,7 @@ class IRS(Policy):
         return self.penalty.grows
 
     def paths(self, bandit: Bandit) -> PathKernel | None:
-        if isinstance(self.penalty, Mix):
+        if isinstance(self.penalty, (Mix, VSolo)):
             return self.penalty.paths(bandit)
         state = bandit.belief.kernel_state()
         if state is None:
@@ -62,7 +62,7 @@ class IRS(Policy):
         return None
 
     def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        if isinstance(self.penalty, Mix):
+        if isinstance(self.penalty, (Mix, VSolo)):
             return self.penalty.decisions(bandit)
         state = bandit.belief.kernel_state()
         if state is None:
@@ -78,3 +78,14 @@ class IRS(Policy):
 
             return lambda seeds: emax_decide_2(*state, remaining, seeds)
         return None
+
+
+class HostIRS(IRS):
+    """The same for a penalty that is solved on the host."""
+
+    traceable: ClassVar[bool] = False
+
+
+def irs_policy(penalty: Penalty) -> IRS:
+    """The IRS policy of a penalty."""
+    return IRS(penalty) if penalty.traceable else HostIRS(penalty)
