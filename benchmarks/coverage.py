@@ -59,10 +59,10 @@ def bounds(name, seeds, samples=500):
         penalty = find_penalty(penalty)
         hits = below = 0
         for seed in range(seeds):
-            estimate = irsppl.bound(bandit, penalty, key=seed, num_samples=samples)
-            # What the pilot of this seed settled, on every outcome.
+            # What the pilot of this seed settles, estimated, and summed over every outcome.
             known = _controls(bandit, [penalty])
             frozen = fit_penalty(bandit, penalty, jax.random.key(seed), known)
+            estimate = irsppl.bound(bandit, frozen, key=seed, num_samples=samples)
             truth = float(frozen.values(bandit, batch) @ weights)
             hits += covers(estimate.value, estimate.stderr, truth)
             below += truth < optimum - 1e-9

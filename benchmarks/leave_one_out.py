@@ -51,14 +51,14 @@ CASES = {
     ),
     "logistic-2": (lambda: logistic(2, 100), {"zero": 3000, "solo": 3000}),
 }
-_FOUR = {"ff": 4000, "separable": 4000, "solo": 4000, "standard": 4000}
-_MANY = {kind: 20_000 for kind in _FOUR}
+_SOME = {"ff": 4000, "separable": 4000, "solo": 4000}
+_MANY = {kind: 20_000 for kind in _SOME}
 CONSTRAINED = {
-    "delay-2": (lambda: bernoulli(2, 60, delay=5), _FOUR),
-    "delay-5": (lambda: bernoulli(5, 100, delay=20), _FOUR),
+    "delay-2": (lambda: bernoulli(2, 60, delay=5), {**_SOME, "standard": 4000}),
+    "delay-5": (lambda: bernoulli(5, 100, delay=20), _SOME),
     "budget-2": (lambda: bernoulli(2, costs=[1, 2], budget=80), _MANY),
     "budget-5": (lambda: bernoulli(5, 80, costs=[1, 2, 3, 1, 2], budget=120), _MANY),
-    "law-5": (lambda: bernoulli(5, np.linspace(1, 0.01, 100)), _FOUR),
+    "law-5": (lambda: bernoulli(5, np.linspace(1, 0.01, 100)), _SOME),
 }
 PENALTIES = {
     "zero": "irs.v-zero",

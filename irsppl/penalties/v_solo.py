@@ -36,13 +36,15 @@ class VSolo(LeaveOneOut):
     scale: float | None = eqx.field(static=True, default=None)
     picked: float | None = eqx.field(static=True, default=None)  # on a pilot
 
-    def __init__(self, level: float = 0.45, scale: float | None = None):
+    def __init__(
+        self, level: float = 0.45, scale: float | None = None, *, picked: float | None = None
+    ):
         if not (isinstance(level, (int, float)) and 0 < level <= 1):
             raise ValueError(f"level must be a share of the horizon, in (0, 1], got {level!r}")
         if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
             raise ValueError(f"scale must be a finite number or None, got {scale!r}")
         self.level, self.scale = float(level), None if scale is None else float(scale)
-        self.picked = None
+        self.picked = picked
 
     @property
     def label(self) -> str:
@@ -68,7 +70,7 @@ class VSolo(LeaveOneOut):
         return _solve(view, self._scale(bandit) * view.weights(self.level))
 
     def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VSolo:
-        if self.scale is not None:
+        if self.scale is not None or self.picked is not None:
             return self
         pilot = Pilot(bandit, draw, _PILOT, known, self.levels)
         weights, estimates, intercept = pilot.view.weights(self.level), [], None
@@ -79,9 +81,7 @@ class VSolo(LeaveOneOut):
         # The estimates rise more steeply above the best scale than below: a cubic follows them.
         scales = np.linspace(_TRIED[0] - 0.1, _TRIED[-1] + 0.05, 61)
         best = scales[np.argmin(np.polyval(np.polyfit(_TRIED, estimates, 3), scales))]
-        copy, picked = VSolo(self.level), round(float(best), 4)
-        object.__setattr__(copy, "picked", picked)  # a fresh copy: nobody else holds it
-        return copy
+        return VSolo(self.level, picked=round(float(best), 4))
 
     # ---- as a policy: compiled kernels, with the signatures of `Policy.paths` and `.decisions`
     def paths(self, bandit: Bandit) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
@@ -91,8 +91,8 @@ class VSolo(LeaveOneOut):
             return None
         from irsppl.inner.cpu.solo import solo_paths
 
-        rule = (self._scale(bandit), self.level)
-        return lambda rewards, seeds: solo_paths(*rule, *state, rewards, seeds)
+        scale, level = self._scale(bandit), self.level
+        return lambda rewards, seeds: solo_paths(scale, level, *state, rewards, seeds)
 
     def decisions(self, bandit: Bandit) -> Callable[[np.ndarray], np.ndarray] | None:
         """Decides from this state: seeds [S] -> arms [S]."""
@@ -101,8 +101,8 @@ class VSolo(LeaveOneOut):
             return None
         from irsppl.inner.cpu.solo import solo_decide
 
-        rule, remaining = (self._scale(bandit), self.level), int(bandit.remaining)
-        return lambda seeds: solo_decide(*rule, *state, remaining, seeds)
+        scale, level, remaining = self._scale(bandit), self.level, int(bandit.remaining)
+        return lambda seeds: solo_decide(scale, level, *state, remaining, seeds)
 
     def report(self) -> dict[str, Any]:
         return {} if self.picked is None else {"scale": self.picked}
