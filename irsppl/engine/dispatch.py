@@ -13,10 +13,12 @@ import numpy as np
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
 from irsppl.engine import budgets, index, limits, rules, v_zero
-from irsppl.engine.families import family_of
+from irsppl.engine.clouds import play_clouds
+from irsppl.engine.families import family_of, start_of
 from irsppl.engine.loops import play
 from irsppl.penalties import FH, TS, VZero, VZeroSeparable
 from irsppl.policies import IRS, Greedy, Index, Policy, Random
+from irsppl.policies.paths import Played
 
 _NEVER = 2**40
 # Cells of the guide to the inverse of a delay's distribution function.
@@ -27,10 +29,10 @@ class Kernel(NamedTuple):
     """A policy on a bandit, compiled.
 
     paths: (rewards [S, K, N], seeds [S], delays [S, K, N] or None, periods [S] or None, threads) ->
-    arms [S, T], -1 where none is pulled. decisions: seeds [S] -> arms [S], all from one state.
+    `Played`, arms -1 where none is pulled. decisions: seeds [S] -> arms [S], all from one state.
     """
 
-    paths: Callable[..., np.ndarray]
+    paths: Callable[..., Played]
     decisions: Callable[[np.ndarray], np.ndarray]
 
 
@@ -110,7 +112,7 @@ class _Built:
     """The state of a bandit on the host, from which each call makes parts of its own."""
 
     def __init__(self, bandit: Bandit, rule: _Rule, family: Callable[[int], Any]):
-        self.rule, self.family = rule, family
+        self.rule, self.family, self.belief = rule, family, bandit.belief
         # Rewards of one arm that a plan may know of: those to come and those pending.
         self.size = int(bandit.remaining) + len(bandit.pending)
         self.num_arms = bandit.num_arms
@@ -210,12 +212,15 @@ class _Built:
         delays: np.ndarray | None = None,
         periods: np.ndarray | None = None,
         threads: int = 1,
-    ) -> np.ndarray:
+    ) -> Played:
         rewards = np.array(rewards, np.float64)
         ends = np.full(seeds.size, self.remaining, np.int64)
         if periods is not None:
             ends = np.minimum(ends, np.asarray(periods, np.int64))
         delays = None if delays is None else np.asarray(delays)
+        start = start_of(self.belief, self.rule.needs)
+        if start is not None:
+            return self._clouds(start, rewards, seeds, delays, ends)
         cuts = np.linspace(0, seeds.size, min(threads, max(seeds.size, 1)) + 1).astype(int)
 
         def run(part: slice) -> np.ndarray:
@@ -225,9 +230,33 @@ class _Built:
 
         parts = [slice(*pair) for pair in itertools.pairwise(cuts.tolist())]
         if len(parts) == 1:
-            return run(parts[0])
+            return Played(run(parts[0]))
         with ThreadPoolExecutor(len(parts)) as pool:
-            return np.concatenate(list(pool.map(run, parts)))
+            return Played(np.concatenate(list(pool.map(run, parts))))
+
+    def _clouds(
+        self,
+        start: Any,
+        rewards: np.ndarray,
+        seeds: np.ndarray,
+        delays: np.ndarray | None,
+        ends: np.ndarray,
+    ) -> Played:
+        """Replications side by side, where only the user's model can update a belief."""
+
+        def limits_of(part: slice) -> limits.Limits:
+            delay = self._delay(rewards[part], None if delays is None else delays[part])
+            return limits.Limits(delay, self._purse(), self._end())
+
+        return play_clouds(
+            start,
+            self.rule.make(self.num_arms, self.remaining, self.size),
+            self.rule.needs,
+            limits_of,
+            (self.period, self.remaining, self.columns),
+            (rewards, ends, np.ascontiguousarray(seeds, np.uint64)),
+            self.periods,
+        )
 
     def decisions(self, seeds: np.ndarray) -> np.ndarray:
         ones = np.ones(seeds.size, np.int64)

@@ -47,7 +47,7 @@ class Points(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float64]  # [K, R, N] their logarithms
+    logs: NDArray[np.float64]  # [K, R, N] their logarithms; R = 0 where rewards are many
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     mu32: NDArray[np.float32]  # [K, N], and so on: what plans work with
     likelihood32: NDArray[np.float32]
@@ -138,24 +138,6 @@ def _(family, rng, out):
         out[a] = family.mu[a, draw_point(rng, family.sums[a])]
 
 
-@implements(verbs.draw_future_means, Points)
-def _(family, rng, counts, out):
-    for a in range(out.size):
-        if counts[a] <= 0:
-            out[a] = family.means[a]
-            continue
-        chosen = draw_point(rng, family.sums[a])
-        tally(rng, family.law[a, chosen], counts[a], family.tallies)
-        low, high = family.span[a, 0], family.span[a, 1]
-        scores = family.scores[low:high]
-        for j in range(scores.size):
-            scores[j] = 0.0
-        for r in range(family.tallies.size):
-            if family.tallies[r] > 0:
-                add(scores, family.logs[a, r, low:high], float(family.tallies[r]))
-        out[a] = posterior_mean(family.weights[a, low:high], scores, family.mu[a, low:high])
-
-
 @njit(**INLINE)
 def _open(family: Points, rng: NDArray[np.uint64], arm: int) -> None:
     """The start of the arm's future: its point, and the weights as they are."""
@@ -192,6 +174,29 @@ def _extend(family: Any, rng: NDArray[np.uint64], arm: int, before: int, after: 
     family.ends[arm, after, 0] = low
     family.ends[arm, after, 1] = high
     return first / total
+
+
+@implements(verbs.draw_future_means, Points)
+def _(family, rng, counts, out):
+    for a in range(out.size):
+        if counts[a] <= 0:
+            out[a] = family.means[a]
+            continue
+        if family.logs.shape[1] == 0:  # more rewards than futures are long: one by one
+            _open(family, rng, a)
+            for n in range(counts[a]):
+                out[a] = _extend(family, rng, a, n % 2, (n + 1) % 2)
+            continue
+        chosen = draw_point(rng, family.sums[a])
+        tally(rng, family.law[a, chosen], counts[a], family.tallies)
+        low, high = family.span[a, 0], family.span[a, 1]
+        scores = family.scores[low:high]
+        for j in range(scores.size):
+            scores[j] = 0.0
+        for r in range(family.tallies.size):
+            if family.tallies[r] > 0:
+                add(scores, family.logs[a, r, low:high], float(family.tallies[r]))
+        out[a] = posterior_mean(family.weights[a, low:high], scores, family.mu[a, low:high])
 
 
 @implements(verbs.draw_path, Points)
