@@ -35,9 +35,9 @@ def main(paths, policies):
         first = None
         for name, (points, moving) in CLOUDS.items():
             kernel = engine.kernel(find_policy(policy), bandit_of(points, moving))
-            kernel.paths(rewards[:2], seeds[:2])
+            kernel.played(rewards[:2], seeds[:2])
             start = time.process_time()
-            played = kernel.paths(rewards, seeds)
+            played = kernel.played(rewards, seeds)
             each = 1e3 * (time.process_time() - start) / paths
             earned = np.take_along_axis(means, played.arms.astype(int), axis=1).sum(axis=1)
             regret = means.max(axis=1) * HORIZON - earned

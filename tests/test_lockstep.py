@@ -29,8 +29,6 @@ from irsppl.simulation import draw_outcomes
 
 from .oracles.dense_grid import student_t_log_density
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 HORIZON, REPLICATIONS, POINTS = 24, 20, 64
 
 
@@ -91,8 +89,8 @@ def test_play_side_by_side_is_the_plain_loop(limits):
     )
     seeds = streams((0, 1), 2, 0, REPLICATIONS)
     policy = find_policy("irs.fh")
-    side_by_side = engine.kernel(policy, bandit).paths(rewards, seeds, delays, periods)
-    plain = engine.kernel(policy, still).paths(rewards, seeds, delays, periods)
+    side_by_side = engine.kernel(policy, bandit).played(rewards, seeds, delays, periods)
+    plain = engine.kernel(policy, still).played(rewards, seeds, delays, periods)
     assert plain.ess is None and side_by_side.ess.min() > POINTS / 2
     assert np.array_equal(side_by_side.arms, plain.arms)
     assert len(np.unique(plain.arms)) > 1
@@ -130,7 +128,7 @@ def played():
     before = clouds.CloudPlay
     clouds.CloudPlay = Watched
     try:
-        made = engine.kernel(find_policy("random"), bandit).paths(rewards, seeds)
+        made = engine.kernel(find_policy("random"), bandit).played(rewards, seeds)
     finally:
         clouds.CloudPlay = before
     return made, kept["host"]
@@ -157,7 +155,7 @@ def test_no_grouping_changes_what_a_replication_does():
     made, _ = played()
     rewards, seeds = heavy_futures()
     kernel = engine.kernel(find_policy("random"), heavy_bandit())
-    parts = [kernel.paths(rewards[i : i + 7], seeds[i : i + 7]) for i in range(0, 20, 7)]
+    parts = [kernel.played(rewards[i : i + 7], seeds[i : i + 7]) for i in range(0, 20, 7)]
     assert np.array_equal(np.concatenate([part.arms for part in parts]), made.arms)
     assert np.array_equal(np.concatenate([part.ess for part in parts]), made.ess)
 
@@ -219,7 +217,7 @@ def test_quadrature_with_many_rewards_plays_like_the_conjugate_family():
     rewards = np.asarray(draw_outcomes(bandit, jax.random.key(0), 0, REPLICATIONS).rewards)
     seeds = streams((0, 1), 2, 0, REPLICATIONS)
     arms = [
-        engine.kernel(find_policy("greedy"), irsppl.Bandit(b, 12)).paths(rewards, seeds).arms
+        engine.kernel(find_policy("greedy"), irsppl.Bandit(b, 12)).played(rewards, seeds).arms
         for b in (prior, belief)
     ]
     assert np.array_equal(*arms) and len(np.unique(arms[0])) == 2

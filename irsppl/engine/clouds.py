@@ -30,6 +30,7 @@ from irsppl.engine.lockstep import (
     moved,
     take_in_rows,
 )
+from irsppl.engine.situation import Situation
 from irsppl.policies.paths import Played
 
 # Below this share of its points, in effective sample size, a cloud is moved (as in live play).
@@ -40,33 +41,6 @@ _TOGETHER = (16, 32, 64, 128, 256)
 # Rewards of a cloud are kept in room for a power of two, so that horizons share programs.
 _LEAST_ROOM = 128
 _LOW = np.uint64(2**32 - 1)
-
-
-def play_clouds(
-    start: Start,
-    rule: Any,
-    needs: frozenset[str],
-    limits_of: Callable[[slice], Any],
-    state: tuple[int, int, np.ndarray],
-    futures: tuple[np.ndarray, np.ndarray, np.ndarray],
-    length: int,
-) -> Played:
-    """Paths of all replications, group by group.
-
-    state: period, periods remaining, pending pulls of each arm; futures: rewards [S, K, N],
-    periods [S], seeds [S]; limits_of: the limits of some of the replications; length: columns of
-    the result.
-    """
-    rewards, periods, seeds = futures
-    most = rewards.shape[2]
-    horizon = most if needs & {"index", "path", "separable"} else 1
-    host = CloudPlay(start, rule, state[1] + int(state[2].sum()), horizon, "separable" in needs)
-    groups = [slice(i, i + host.together) for i in range(0, seeds.size, host.together)]
-    parts = [
-        host.play(limits_of(g), *state, rewards[g], periods[g], seeds[g], length) for g in groups
-    ]
-    arms, ess, poor = (np.concatenate(field) for field in zip(*parts, strict=True))
-    return Played(arms, ess, poor)
 
 
 class CloudPlay:
@@ -126,26 +100,39 @@ class CloudPlay:
         }
         self.member = np.array([self.group_of[c][0] for c in range(clouds)])
 
-    def play(
+    def played(
         self,
-        limits: Any,
-        period: int,
-        remaining: int,
-        columns: np.ndarray,
+        limits_of: Callable[[slice], Any],
+        state: Situation,
         rewards: np.ndarray,
         periods: np.ndarray,
         seeds: np.ndarray,
-        length: int,
+    ) -> Played:
+        """All replications, group by group: rewards [S, K, N], periods [S], seeds [S].
+
+        limits_of: the limits of some of the replications.
+        """
+        groups = [slice(i, i + self.together) for i in range(0, seeds.size, self.together)]
+        parts = [self._play(limits_of(g), state, rewards[g], periods[g], seeds[g]) for g in groups]
+        arms, ess, poor = (np.concatenate(field) for field in zip(*parts, strict=True))
+        return Played(arms, ess, poor)
+
+    def _play(
+        self,
+        limits: Any,
+        state: Situation,
+        rewards: np.ndarray,
+        periods: np.ndarray,
+        seeds: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As many replications as `together`, or fewer: arms [S, length], ess, poor."""
+        """As many replications as `together`, or fewer: arms [S, T], ess, poor."""
         start, stage, count = self.start, self.stage, seeds.size
         short = self.together - count
         self.seeds = np.pad(np.asarray(seeds, np.uint64), (0, short))
         self._begin(count)
-        actions = np.full((self.together, length), -1, np.int16)
+        actions = np.full((self.together, state.size), -1, np.int16)
         rewards = np.pad(rewards, ((0, short), (0, 0), (0, 0)))
         periods = np.pad(periods, (0, short))
-        pulls = np.empty(rewards.shape[1], np.int64)
         enough = _LEAST_ESS * start.part.shape[1] if start.moving else 0.0
         while True:
             advance(
@@ -155,12 +142,12 @@ class CloudPlay:
                 stage,
                 self.inbox,
                 enough,
-                period,
-                remaining,
-                columns,
+                state.period,
+                state.remaining,
+                state.counts,
+                state.waiting,
                 rewards,
                 periods,
-                pulls,
                 actions,
             )
             if np.all(stage.status == DONE):

@@ -118,10 +118,10 @@ def advance(
     enough: float,
     period: int,
     remaining: int,
+    counts: Any,
     columns: Any,
     rewards: Any,
     periods: Any,
-    pulls: Any,
     actions: Any,
 ) -> None:
     """Play every running replication until it asks for something or ends.
@@ -139,17 +139,18 @@ def advance(
         inbox.at[0] = s
         inbox.at[1] = 0
         _turn_to(limits.delay, s)
-        verbs.open_up(limits.delay)
-        verbs.open_up(limits.purse)
-        for a in range(pulls.size):
-            pulls[a] = columns[a]
+        verbs.reset(rule)  # what a rule keeps is where a search begins, no more
+        verbs.reset(limits.delay)
+        verbs.reset(limits.purse)
+        for a in range(counts.size):
+            limits.made[a] = counts[a]
         left = remaining
         for u in range(t):
             verbs.deliver(limits.delay, inbox, period + u)
             arm: Any = np.int64(actions[s, u])
-            n = pulls[arm]
+            n = columns[arm] + limits.made[arm] - counts[arm]
             verbs.take(limits.delay, inbox, arm, n, rewards[s, arm, n], period + u)
-            pulls[arm] = n + 1
+            limits.made[arm] += 1
             left = verbs.pay(limits.purse, arm, left - 1)
         if stage.delivered[s] == 1:
             verbs.deliver(limits.delay, inbox, period + t)
@@ -187,9 +188,9 @@ def advance(
             if t + 1 == periods[s]:
                 stage.status[s] = DONE
                 break  # nobody looks at the last reward
-            n = pulls[arm]
+            n = columns[arm] + limits.made[arm] - counts[arm]
             verbs.take(limits.delay, inbox, arm, n, rewards[s, arm, n], period + t)
-            pulls[arm] = n + 1
+            limits.made[arm] += 1
             left = verbs.pay(limits.purse, arm, left - 1)
             t += 1
             stage.delivered[s] = 0

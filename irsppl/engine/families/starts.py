@@ -88,7 +88,8 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
 
 
 def _plans(needs: frozenset[str]) -> bool:
-    return bool(needs - {"means"})
+    """Whether a rule draws rewards."""
+    return bool(needs - {"means", "quantile", "gain"})
 
 
 def _held(belief: Any) -> Held:
@@ -168,11 +169,11 @@ _KEPT: dict[Any, cloud.Tables] = {}
 _MOST_KEPT = 8
 
 
-def decision_family(belief: Any, needs: frozenset[str]) -> Callable[[int], Any]:
+def decision_family(belief: Any, needs: frozenset[str]) -> Callable[[int, int], Any]:
     """What makes the family of single decisions, where rewards may take infinitely many values."""
     atoms = ATOMS if _plans(needs) else 0
 
-    def make(horizon: int) -> Any:
+    def make(horizon: int, copies: int) -> Any:
         held = _held(belief)
         leaves = [leaf.tobytes() for own in held.params for leaf in own.values()]
         place = (held.models, held.groups, atoms, *leaves)
