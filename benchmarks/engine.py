@@ -41,6 +41,17 @@ def shared(arm, reward=None):
     numpyro.sample("reward", dist.Bernoulli(logits=base + slope * (arm - 1.0)), obs=reward)
 
 
+def location(reward=None):
+    place = numpyro.sample("place", dist.Normal(0.0, 1.0))
+    numpyro.sample("reward", dist.StudentT(4.0, place, 1.0), obs=reward)
+
+
+def student(reward=None):
+    place = numpyro.sample("place", dist.Normal(0.0, 1.0))
+    scale = numpyro.sample("scale", dist.LogNormal(-1.0, 0.5))
+    numpyro.sample("reward", dist.StudentT(4.0, place, scale), obs=reward)
+
+
 def beta():
     return irsppl.BetaBernoulli(np.ones(NUM_ARMS), np.ones(NUM_ARMS))
 
@@ -65,10 +76,22 @@ CASES = {
         lambda: irsppl.Bandit(
             irsppl.from_numpyro_joint(
                 shared, NUM_ARMS, representation="particles", num_particles=256
-            ),
+            ).for_simulation(),  # points that stay where they are
             HORIZON,
         ),
         15,
+    ),
+    "quadrature, many rewards": (
+        lambda: irsppl.Bandit(irsppl.from_numpyro(location, NUM_ARMS), HORIZON),
+        8,
+    ),
+    "particles that move": (
+        lambda: irsppl.Bandit(irsppl.from_numpyro(student, NUM_ARMS), HORIZON),
+        100,
+    ),
+    "joint particles that move": (
+        lambda: irsppl.Bandit(irsppl.from_numpyro_joint(shared, NUM_ARMS), HORIZON),
+        100,
     ),
     "delay 10": (lambda: irsppl.Bandit(beta(), HORIZON, delay=10), 4),
     "delay 2, 10, never": (lambda: irsppl.Bandit(beta(), HORIZON, delay=[2, 10, np.inf]), 4),

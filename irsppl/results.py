@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from irsppl.bandit import Bandit
 from irsppl.penalties._replay import steadied
+
+if TYPE_CHECKING:
+    import xarray as xr  # with pandas it takes most of a second, which bounds need not wait for
 
 
 def finite_result(bandit: Bandit, what: str, **numbers: Any) -> None:
@@ -40,6 +42,7 @@ def simulation_dataset(
     bandit: Bandit, labels: list[str], parts: list[dict[str, np.ndarray]], means: Any
 ) -> xr.Dataset:
     """The chunks of a simulation, joined along `replication`."""
+    import xarray as xr
 
     def join(name: str) -> np.ndarray:
         return np.concatenate([part[name] for part in parts], axis=1)
@@ -66,6 +69,9 @@ def simulation_dataset(
             rows = [steadied(r, c) for r, c in zip(data[name].values, luck, strict=True)]
             told = {"long_name": f"{name} less the luck that the path's rewards explain"}
             data[f"steadied_{name}"] = (("policy", "replication"), np.stack(rows), told)
+    if "ess" in parts[0]:
+        told = {"long_name": "least effective sample size that a decision was made with"}
+        data["effective_sample_size"] = (("policy", "replication"), join("ess"), told)
     if means is not None:
         data["true_mean"] = ("arm", np.asarray(means, np.float64))
     if "period" in parts[0]:
@@ -87,6 +93,7 @@ def summary(data: xr.Dataset) -> Any:
     standard error takes two replications: of a single one it is NaN.
     """
     import pandas as pd
+    import xarray as xr
 
     names = {"value", "regret"}
     if not (isinstance(data, xr.Dataset) and names <= set(data) and "replication" in data.dims):

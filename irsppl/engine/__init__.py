@@ -9,6 +9,7 @@ import numpy as np
 
 from irsppl.bandit import Bandit
 from irsppl.policies import Policy
+from irsppl.policies.paths import Played
 
 
 class Kernel(NamedTuple):
@@ -16,11 +17,13 @@ class Kernel(NamedTuple):
 
     paths: (rewards [S, K, N], seeds [S], delays [S, K, N] or None, periods [S] or None, threads) ->
     arms [S, T], -1 where none is pulled. decisions: seeds [S] -> arms [S], all from one state; None
-    where the policy makes single decisions otherwise.
+    where the policy makes single decisions otherwise. played: `paths` that also tell how good the
+    beliefs were.
     """
 
     paths: Callable[..., np.ndarray]
     decisions: Callable[[np.ndarray], np.ndarray] | None
+    played: Callable[..., Played]
 
 
 def kernel(policy: Policy, bandit: Bandit) -> Kernel | None:

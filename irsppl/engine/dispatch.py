@@ -14,11 +14,13 @@ import numpy as np
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
 from irsppl.engine import Kernel, budgets, limits
-from irsppl.engine.families import family_of
+from irsppl.engine.clouds import CloudPlay
+from irsppl.engine.families import family_of, start_of
 from irsppl.engine.loops import play
 from irsppl.engine.makers import Rule, rule_of
 from irsppl.engine.situation import Situation, situation_of
 from irsppl.policies import Policy
+from irsppl.policies.paths import Played
 
 _NEVER = 2**40
 # Cells of the guide to the inverse of a delay's distribution function.
@@ -41,7 +43,7 @@ def kernel_for(policy: Policy, state: Situation) -> Kernel | None:
     if family is None:
         return None
     built = _Built(state, rule, family)
-    return Kernel(built.paths, built.decisions if rule.decides else None)
+    return Kernel(built.paths, built.decisions if rule.decides else None, built.played)
 
 
 class _Built:
@@ -110,21 +112,29 @@ class _Built:
             np.zeros(2, np.int64),
         )
 
+    def _futures(self) -> int:
+        """Rewards of an arm that plans draw."""
+        if self.rule.needs & {"index", "path", "separable"}:
+            return min(self.most, self.rule.reach or self.most)
+        return 1 if "prefix" in self.rule.needs else 0
+
+    def _rule(self) -> Any:
+        with self.lock:
+            return self.rule.make(self.state)
+
+    def _limits(self, delay: Any) -> limits.Limits:
+        made = np.empty(self.state.num_arms, np.int64)
+        return limits.Limits(delay, self._purse(), self._end(), made)
+
     def _run(
         self, rewards: np.ndarray, seeds: np.ndarray, delay: Any, periods: np.ndarray, length: int
     ) -> np.ndarray:
         state = self.state
         actions = np.full((seeds.size, length), -1, np.int16)
-        futures = 1 if "prefix" in self.rule.needs else 0
-        if self.rule.needs & {"index", "path", "separable"}:
-            futures = min(self.most, self.rule.reach or self.most)
-        made = np.empty(state.num_arms, np.int64)
-        with self.lock:
-            rule = self.rule.make(state)
         play(
-            rule,
-            self.family(futures, self.rule.futures),
-            limits.Limits(delay, self._purse(), self._end(), made),
+            self._rule(),
+            self.family(self._futures(), self.rule.futures),
+            self._limits(delay),
             state.period,
             state.remaining,
             state.counts,
@@ -137,31 +147,46 @@ class _Built:
         )
         return actions
 
-    def paths(
+    def paths(self, *given: Any, **options: Any) -> np.ndarray:
+        return self.played(*given, **options).arms
+
+    def played(
         self,
         rewards: np.ndarray,
         seeds: np.ndarray,
         delays: np.ndarray | None = None,
         periods: np.ndarray | None = None,
         threads: int = 1,
-    ) -> np.ndarray:
+    ) -> Played:
         rewards = np.array(rewards, np.float64)
         ends = np.full(seeds.size, self.state.remaining, np.int64)
         if periods is not None:
             ends = np.minimum(ends, np.asarray(periods, np.int64))
         delays = None if delays is None else np.asarray(delays)
+
+        def delay_of(part: slice) -> Any:
+            return self._delay(rewards[part], None if delays is None else delays[part])
+
+        start = None if self.rule.family else start_of(self.state.belief, self.rule.needs)
+        if start is not None:  # only the user's model can update the belief
+            rule, horizon, state = self._rule(), max(self._futures(), 1), self.state
+            separable = "separable" in self.rule.needs
+            clouds = CloudPlay(start, rule, self.most, horizon, separable)
+            return clouds.played(
+                lambda part: self._limits(delay_of(part)), state, rewards, ends, seeds
+            )
         cuts = np.linspace(0, seeds.size, min(threads, max(seeds.size, 1)) + 1).astype(int)
 
         def run(part: slice) -> np.ndarray:
-            own = rewards[part]
-            delay = self._delay(own, None if delays is None else delays[part])
-            return self._run(own, seeds[part], delay, ends[part], self.state.size)
+            return self._run(
+                rewards[part], seeds[part], delay_of(part), ends[part], self.state.size
+            )
 
         parts = [slice(*pair) for pair in itertools.pairwise(cuts.tolist())]
         if len(parts) == 1:
-            return run(parts[0])
+            return Played(run(parts[0]))
         with ThreadPoolExecutor(len(parts)) as pool:
-            return np.concatenate(list(pool.map(run, parts)))
+            return Played(np.concatenate(list(pool.map(run, parts))))
 
     def decisions(self, seeds: np.ndarray) -> np.ndarray:
         ones = np.ones(seeds.size, np.int64)

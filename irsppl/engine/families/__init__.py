@@ -27,6 +27,7 @@ from irsppl.engine.families.linear import linear_gaussian
 from irsppl.engine.families.natural import natural
 from irsppl.engine.families.normal_gamma import normal_inverse_gamma
 from irsppl.engine.families.points import points
+from irsppl.engine.families.starts import Start, cloud_start, decision_family
 from irsppl.engine.situation import NaturalState
 
 # A maker: length and number of the futures of an arm that a rule asks for (0: none) -> the part, in
@@ -42,6 +43,12 @@ def family_of(belief: Belief, needs: frozenset[str]) -> Maker | None:
     return found(belief, needs)
 
 
+def start_of(belief: Belief, needs: frozenset[str]) -> Start | None:
+    """How paths begin where only the user's model can say what a reward does to the belief."""
+    made_of_points = _MAKERS.get(type(belief)) in (_points, _joint)
+    return cloud_start(belief, needs) if made_of_points else None
+
+
 def _natural(belief: Any, needs: frozenset[str]) -> Maker:
     code, xi, nu, sd = belief.kernel_state()
     return lambda horizon, copies: natural(code, xi, nu, sd, horizon, copies)
@@ -50,15 +57,17 @@ def _natural(belief: Any, needs: frozenset[str]) -> Maker:
 def _points(belief: Any, needs: frozenset[str]) -> Maker | None:
     tables = _tables(belief)
     if tables is None:
-        return None
+        return decision_family(belief, needs)
     mu = host64(belief.mu)
     return lambda horizon, _: points(*tables, mu, horizon)
 
 
 def _joint(belief: Any, needs: frozenset[str]) -> Maker | None:
-    tables = _tables(belief)
-    if tables is None or needs & {"path", "prefix"}:
+    if needs & {"path", "prefix"}:
         return None
+    tables = _tables(belief)
+    if tables is None:
+        return decision_family(belief, needs)
     mu = host64(belief.mu)
     return lambda horizon, _: joint_points(*tables, mu, horizon, "separable" in needs)
 

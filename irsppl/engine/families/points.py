@@ -48,7 +48,7 @@ class Points(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float64]  # [K, R, N] their logarithms
+    logs: NDArray[np.float64]  # [K, R, N] their logarithms; R = 0 where rewards are many
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     mu32: NDArray[np.float32]  # [K, N], and so on: what plans work with
     likelihood32: NDArray[np.float32]
@@ -161,22 +161,6 @@ def _(family, rng, out):
         out[a] = family.mu[a, draw_point(rng, family.sums[a])]
 
 
-@implements(verbs.draw_future_means, Points)
-def _(family, rng, counts, out):
-    for a in range(out.size):
-        if counts[a] <= 0:
-            out[a] = family.means[a]
-            continue
-        chosen = draw_point(rng, family.sums[a])
-        tally(rng, family.law[a, chosen], counts[a], family.tallies)
-        low, high = family.span[a, 0], family.span[a, 1]
-        scores = family.scores[low:high]
-        for j in range(scores.size):
-            scores[j] = 0.0
-        add_counts(scores, family.logs[a, :, low:high], family.tallies)
-        out[a] = posterior_mean(family.weights[a, low:high], scores, family.mu[a, low:high])
-
-
 @njit(**INLINE)
 def _open(family: Points, rng: NDArray[np.uint64], arm: int) -> None:
     """The start of the arm's future: its point, and the weights as they are."""
@@ -215,6 +199,27 @@ def _extend(family: Any, rng: NDArray[np.uint64], arm: int, before: int, after: 
     return first / total
 
 
+@implements(verbs.draw_future_means, Points)
+def _(family, rng, counts, out):
+    for a in range(out.size):
+        if counts[a] <= 0:
+            out[a] = family.means[a]
+            continue
+        if family.logs.shape[1] == 0:  # more rewards than futures are long: one by one
+            _open(family, rng, a)
+            for n in range(counts[a]):
+                out[a] = _extend(family, rng, a, n % 2, (n + 1) % 2)
+            continue
+        chosen = draw_point(rng, family.sums[a])
+        tally(rng, family.law[a, chosen], counts[a], family.tallies)
+        low, high = family.span[a, 0], family.span[a, 1]
+        scores = family.scores[low:high]
+        for j in range(scores.size):
+            scores[j] = 0.0
+        add_counts(scores, family.logs[a, :, low:high], family.tallies)
+        out[a] = posterior_mean(family.weights[a, low:high], scores, family.mu[a, low:high])
+
+
 @implements(verbs.draw_path, Points)
 def _(family, rng, arm, length, out, start, cumulative):
     mean = family.means[arm]
@@ -245,6 +250,11 @@ def _(family, rng, arm, skip, width, total, row):
         if n >= skip:
             row[1 + n - skip] = mean
     if rest <= 0:
+        return mean
+    if family.logs.shape[1] == 0:  # as in `draw_future_means`
+        for n in range(length, length + rest):
+            at = n % 2
+            mean = _extend(family, rng, arm, 1 - at, at)
         return mean
     low, high = family.ends[arm, at, 0], family.ends[arm, at, 1]
     tally(rng, family.law[arm, family.point[arm]], rest, family.tallies)
