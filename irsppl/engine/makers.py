@@ -142,8 +142,8 @@ def _ids(policy: IDS, state: Situation) -> Rule | None:
 
     def make(state: Situation) -> Any:
         if code == NORMAL_NORMAL:
-            return ids.gaussian(form, nu)
-        return ids.bernoulli(form, xi, nu, state.remaining + int(state.waiting.sum()))
+            return ids.gaussian_rule(form, nu)
+        return ids.bernoulli_rule(form, xi, nu, state.remaining + int(state.waiting.sum()))
 
     return Rule(make)
 
