@@ -68,11 +68,13 @@ class Progress:
 
     def _line(self, now: float) -> None:
         share = self.done / self.total
-        left = (now - self.begin) * (self.total - self.done) / (self.done - self.initial)
+        new = self.done - self.initial
+        left = "how long it takes is not known yet"  # the first parts also compile
+        if new >= (self.total - self.initial) / 50:
+            left = f"about {duration((now - self.begin) * (self.total - self.done) / new)} left"
         at = f", at {self.what}" if self.what else ""
         print(
-            f"irsppl: {self.title}: {share:.0%} of {self.total:,} {self.unit}s{at}; about "
-            f"{duration(left)} left",
+            f"irsppl: {self.title}: {share:.0%} of {self.total:,} {self.unit}s{at}; {left}",
             file=sys.stderr,
             flush=True,
         )

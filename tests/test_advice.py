@@ -15,7 +15,6 @@ from irsppl.live.state import State
 from irsppl.policies import find_policy
 
 T = 20
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def bernoulli(horizon=T, **options):

@@ -399,3 +399,17 @@ def test_an_interruption_waits_for_no_thread(monkeypatch):
         assert time.monotonic() - begin < 30
     finally:
         release.set()
+
+
+def test_models_of_the_zoo_go_by_their_names(capsys):
+    code, out, _ = run(capsys, "models", "--json")
+    told = json.loads(out)
+    assert code == 0 and {"revenue", "conversion"} <= set(told["models"])
+    assert "quickstart" in told["examples"]
+    assert all(pathlib.Path(m["file"]).is_file() and m["what"] for m in told["models"].values())
+    code, out, _ = run(capsys, "models", "revenue")
+    assert code == 0 and "def " in out and "numpyro" in out
+    code, _, err = run(capsys, "bound", "revenu", "--horizon", 5)
+    assert code == 2 and "unknown model 'revenu'" in err and "revenue" in err
+    code, _, err = run(capsys, "bound", "models/revenu.py", "--horizon", 5)
+    assert code == 2 and "there is no model file" in err

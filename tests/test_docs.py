@@ -14,6 +14,7 @@ import re
 import pytest
 
 from irsppl.cli import EXAMPLES, _parser
+from irsppl.shipped import shipped
 
 ROOT = pathlib.Path(__file__).parent.parent
 BLOCK = re.compile(
@@ -69,7 +70,7 @@ def run_page(path):
         yield found, out.getvalue()
 
 
-@pytest.mark.usefixtures("small", "quick_compilation")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("path", [p for p in PAGES if p not in PRINTING], ids=lambda p: p.stem)
 def test_python_on_a_page_runs_as_pasted(path):
     for _ in run_page(path):
@@ -79,7 +80,6 @@ def test_python_on_a_page_runs_as_pasted(path):
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("path", PRINTING, ids=lambda p: p.stem)
 def test_a_page_prints_what_it_says(path, monkeypatch, tmp_path):
     """Words as they stand; numbers within 2 %, because another processor rounds otherwise."""
@@ -123,7 +123,8 @@ def test_commands_on_the_pages_can_be_parsed():
     for command in commands:
         args = _parser().parse_args(shlex.split(command)[1:])
         model = getattr(args, "model", None)
-        assert model is None or (ROOT / model).is_file(), command
+        known = model is None or model in shipped("models")
+        assert known or (ROOT / model).is_file(), command
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda p: p.stem)

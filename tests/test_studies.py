@@ -5,12 +5,14 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -235,6 +237,31 @@ def test_data_file_is_enough_to_draw_again(done):
         same(done.data, data.load())
     ax = plot_horizons(data, ax=Figure().subplots())
     assert len(ax.lines) == 3 + 2
+
+
+def test_figures_too_large_for_memory_stay_on_disk(done, tmp_path, monkeypatch):
+    """The limit lowered to nothing: the same numbers, lazily; the table from the means kept."""
+    shutil.copytree(done.folder, tmp_path / "small")
+    for module in ("gather", "report"):
+        monkeypatch.setattr(f"irsppl.studies.{module}.MOST_IN_MEMORY", 0)
+    monkeypatch.setattr("irsppl.studies.gather._ZARR_CHUNK", 30)  # 40 replications: two chunks
+    result = run_study(small(), out=tmp_path)
+    assert result.computed == 0
+    loads = []
+    monkeypatch.setattr(xr.Variable, "load", lambda *_, **__: loads.append(1))
+    pd.testing.assert_frame_equal(study_table(result.data), study_table(done.data))
+    monkeypatch.undo()
+    assert not loads and not isinstance(result.data["regret"].variable._data, np.ndarray)
+    same(done.data, result.data)
+    with xr.open_dataset(result.folder / "data.nc", engine="h5netcdf") as data:
+        assert "regret" not in data and "mean_regret" in data and "bound" in data
+    regret = done.data["regret"]
+    np.testing.assert_allclose(done.data["mean_regret"], regret.mean("replication"), rtol=1e-12)
+    error = regret.std("replication", ddof=1) / np.sqrt(40)
+    np.testing.assert_allclose(done.data["mean_regret_stderr"], error, rtol=1e-12)
+    half = done.data.isel(replication=slice(20))  # the means kept are not those of a part
+    wanted = regret.isel(replication=slice(20)).sel(policy="ts", horizon=6).mean().item()
+    assert study_table(half).loc["ts", "regret"] == pytest.approx(wanted, rel=1e-12)
 
 
 def test_one_row_for_a_bound_and_its_policy():

@@ -38,6 +38,7 @@ _WIDEST_SPACING = 2.0
 _FALL = 20.0
 _BUFFER = 512  # rewards that are kept at first, where there are too many kinds to count
 _BLOCK = 256  # rewards that are weighed at a time
+_DRAWS = 512  # rewards that are drawn from a node's law to tell it from its neighbour's
 
 
 class Record(eqx.Module):
@@ -372,26 +373,52 @@ def _peak(weigh: Any, x: np.ndarray) -> tuple[float | None, float]:
 def _spacing_after(belief: Quadrature, periods: int) -> float:
     """Spacing of nodes over the posterior's standard deviation after so many rewards, at worst.
 
-    n rewards tell two neighbouring nodes apart by n KL nats, and a normal law a spacing of h apart
-    by (h / sd)^2 / 2. Looked at in the middle half of each arm's belief; only where rewards are few
-    enough to be listed.
+    One reward tells two neighbouring nodes apart by the squared Hellinger distance H of its laws
+    there. For two normal laws, h standard deviations apart, H is 1 - exp(-h^2 / 8); n rewards add
+    up as h^2 does. Looked at in the middle half of each arm's belief.
     """
-    tables = belief.reward_tables()
-    if tables is None:
-        return 0.0
-    worst = 0.0
-    for group, params in zip(belief.groups, belief.params, strict=True):
-        for arm, order in zip(group, np.asarray(_node_order(params)), strict=True):
-            here = tables.likelihood[arm][order]
-            here, there = here[:-1], here[1:]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                terms = here * np.log(here / there)
-            apart = np.where(here > 0, terms, 0.0).sum(axis=1)
-            below = np.cumsum(tables.weights[arm][order])[:-1]
-            middle = (below > 0.25) & (below < 0.75) & np.isfinite(apart)
-            if middle.any():
-                worst = max(worst, float(np.sqrt(2 * periods * apart[middle].max())))
+    tables, worst = belief.reward_tables(), 0.0
+    for model, group, params in zip(belief.models, belief.groups, belief.params, strict=True):
+        order = np.asarray(_node_order(params))
+        weights = np.asarray(belief.weights, np.float64)[list(group)]
+        below = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)[:, :-1]
+        middle = (below > 0.25) & (below < 0.75)
+        if not middle.any():
+            continue
+        if tables is None:
+            apart = np.asarray(_hellinger(model, params, jnp.asarray(order)), np.float64)
+        else:
+            law = np.take_along_axis(tables.likelihood[list(group)], order[:, :, None], axis=1)
+            apart = 0.5 * np.sum(np.diff(np.sqrt(law), axis=1) ** 2, axis=2)
+        farthest = apart[middle & np.isfinite(apart)].max(initial=0.0)
+        worst = max(worst, float(np.sqrt(-8 * periods * np.log1p(-min(farthest, 1 - 1e-12)))))
     return worst
+
+
+@eqx.filter_jit
+def _hellinger(model: ArmModel, params: Params, order: Int[Array, "G N"]) -> Float[Array, "G N-1"]:
+    """Squared Hellinger distance between the laws of a reward at neighbouring nodes.
+
+    Half of the rewards are drawn from either law. The integrand (sqrt p - sqrt q)^2 / (p + q) is
+    never negative, so that few draws do.
+    """
+    log_density = jax.vmap(model.log_likelihood, in_axes=(None, 0))
+    keys = jax.random.split(jax.random.key(0), _DRAWS)
+
+    def apart(here: Params, there: Params) -> Array:
+        draws = [jax.vmap(model.sample_reward, in_axes=(0, None))(keys, at) for at in (here, there)]
+        rewards = jnp.concatenate(draws)
+        p, q = log_density(here, rewards), log_density(there, rewards)
+        share = jax.nn.sigmoid(p - q)
+        return jnp.mean((jnp.sqrt(share) - jnp.sqrt(1 - share)) ** 2)
+
+    def along(arm: Params, order: Array) -> Array:
+        nodes = jax.tree.map(lambda leaf: leaf[order], arm)
+        here = jax.tree.map(lambda leaf: leaf[:-1], nodes)
+        there = jax.tree.map(lambda leaf: leaf[1:], nodes)
+        return jax.vmap(apart)(here, there)
+
+    return jax.vmap(along)(params, order)
 
 
 def _warn_if_coarse(belief: Quadrature, full: np.ndarray) -> None:

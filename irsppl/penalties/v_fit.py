@@ -10,7 +10,8 @@ import numpy as np
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.leave_one_out import Arms
-from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot, View, arms_of
+from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot
+from irsppl.penalties._view import View, arms_of
 
 
 class Features(NamedTuple):
@@ -72,12 +73,8 @@ class VFit(LeaveOneOut):
         return self._kinds.levels
 
     @property
-    def blocks(self) -> int:
-        return len(self._kinds.ends)
-
-    def ends(self, bandit: Bandit) -> tuple[int, ...]:
-        horizon = int(bandit.remaining)
-        return tuple(max(1, round(share * horizon)) for share in self._kinds.ends)
+    def shares(self) -> tuple[float, ...]:
+        return self._kinds.ends
 
     @property
     def _shape(self) -> tuple[int, int, int]:
@@ -91,61 +88,60 @@ class VFit(LeaveOneOut):
         return np.concatenate([start.ravel(), np.zeros(self._num_prices(bandit))])
 
     def _num_prices(self, bandit: Bandit) -> int:
-        if not arms_of(bandit, self.ends(bandit)).exact:  # their means would not be zero
+        if not arms_of(bandit, self.shares).exact:  # their means would not be zero
             return 0
         return len(self._kinds.prices) * (2 if bandit.num_arms == 2 else 4)
 
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         chosen = self._start(bandit) if self.coefficients is None else self.coefficients
-        return self._solve(view, np.asarray(chosen), self._prices(bandit, view))
+        return self._solve(view, np.asarray(chosen), self._prices(view))
 
     def _solve(
         self, view: View, chosen: np.ndarray, prices: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         count = int(np.prod(self._shape))
         weights = self._weights(view, chosen[:count].reshape(self._shape))
-        more = None
+        charged = view.charges(weights)
         if prices is not None and np.any(chosen[count:]):
-            more = np.tensordot(prices, chosen[count:], (1, 0))
-        return view.arms.solve(view.futures, weights, more)
+            charged = charged + np.tensordot(prices, chosen[count:], (1, 0))
+        return view.solve(charged)
 
-    def _prices(self, bandit: Bandit, view: View) -> np.ndarray | None:
+    def _prices(self, view: View) -> np.ndarray | None:
         """[S, F', K, T]: penalties made of what the best arms will have shown.
 
         With S = E[(mu_hat_{a,N} - option)+], the option the best or second best of the other arms
         after N rewards of each: S at N less S at n, and T-n-1 times its change at the next reward.
         """
-        if not self._num_prices(bandit):
+        if not view.arms.exact:
             return None
-        horizon = view.arms.horizon
+        size, horizon = view.arms.plan.rows, round(view.expected)
         found = []
         for share in self._kinds.prices:
-            last = max(1, min(horizon - 1, round(share * horizon)))
+            last = max(1, min(size - 1, size - view.horizon + round(share * horizon)))
             paths = view.arms.hinges(view.futures, last)
-            left = (horizon - 1 - np.arange(last)) / horizon
-            kinds = 1 if bandit.num_arms == 2 else 2
+            left = np.maximum(size - 1 - np.arange(last), 0) / size
+            kinds = 1 if len(view.arms.units) == 2 else 2
+            fill = ((0, 0), (0, 0), (0, size - last))
             for path in np.moveaxis(paths, 1, 0)[:kinds]:
-                for z in (path[..., -1:] - path[..., :-1], np.diff(path, axis=2) * left):
-                    found.append(np.pad(z, ((0, 0), (0, 0), (0, horizon - last))))
+                value = np.pad(path[..., -1:] - path[..., :-1], fill)
+                news = np.pad(np.diff(path, axis=2) * left, fill)
+                found += [view.schedule.per_pull(value), view.schedule.per_pull(news, True)]
         return np.stack(found, axis=1)
 
     def _weights(self, view: View, chosen: np.ndarray) -> np.ndarray:
-        """[S, K, C] of a combination: what multiplies each column of the tables."""
+        """[S, K, ends, G] of a combination: what multiplies each column of the tables."""
         by_option = chosen @ hats(view.arms, self._kinds.hats)  # [ends, levels, G]
-        parts = []
-        for of_levels in by_option:
-            total = np.zeros(view.weights(self.levels[0]).shape)
-            for share, of_options in zip(self.levels, of_levels, strict=True):
-                total += view.weights(share) * of_options[None, None, :]
-            parts.append(total)
-        return np.concatenate(parts, axis=2)
+        futures, arms, cells = view.weights(self.levels[0]).shape
+        total = np.zeros((futures, arms, len(by_option), cells))
+        for i, share in enumerate(self.levels):
+            total += view.weights(share)[:, :, None, :] * by_option[None, None, :, i]
+        return total
 
     def _collected(self, view: View, counts: np.ndarray) -> np.ndarray:
         """[S, F]: what each feature collects over the first counts [S, K] pulls of each arm."""
         shape = self._kinds.hats
         peaks = hats(view.arms, shape)
-        totals = view.arms.totals(view.futures, counts).astype(np.float64)
-        totals = totals.reshape(*totals.shape[:2], len(self._kinds.ends), -1)
+        totals = view.totals(counts)
         out = np.empty((len(totals), *self._shape))
         for i, share in enumerate(self.levels):
             of_options = np.einsum("sag,saeg->seg", view.weights(share), totals)
@@ -157,8 +153,8 @@ class VFit(LeaveOneOut):
 
         kinds = self._kinds
         size = _pilot_size(kinds.pilot, bandit)
-        pilot = Pilot(bandit, draw, size, known, kinds.levels, self.ends(bandit))
-        view, prices = pilot.view, self._prices(bandit, pilot.view)
+        pilot = Pilot(bandit, draw, size, known, kinds.levels, self.shares)
+        view, prices = pilot.view, self._prices(pilot.view)
         totals = None if prices is None else np.cumsum(prices, axis=3)
 
         def collected(counts: np.ndarray) -> np.ndarray:
@@ -169,8 +165,7 @@ class VFit(LeaveOneOut):
             taken = np.take_along_axis(totals, at, axis=3)[..., 0]
             return np.concatenate([found, (taken * (counts > 0)[:, None]).sum(axis=2)], axis=1)
 
-        everything = np.full(view.futures.means.shape[:2], view.arms.horizon)
-        intercept = pilot.intercept(list(collected(everything).T))
+        intercept = pilot.intercept(list(collected(view.schedule.most()).T))
 
         def estimate(chosen: np.ndarray) -> tuple[float, np.ndarray]:
             values, counts, _ = self._solve(view, chosen, prices)

@@ -9,7 +9,8 @@ import equinox as eqx
 import numpy as np
 
 from irsppl.bandit import Bandit
-from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot, View
+from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot
+from irsppl.penalties._view import View
 
 _PILOT = 256
 _TRIED = (0.6, 0.75, 0.9, 1.05)
@@ -61,7 +62,7 @@ class VSolo(LeaveOneOut):
         return 0.8 if bandit.num_arms == 2 else 0.9
 
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return view.arms.solve(view.futures, self._scale(bandit) * view.weights(self.level))
+        return _solve(view, self._scale(bandit) * view.weights(self.level))
 
     def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VSolo:
         if self.scale is not None:
@@ -69,7 +70,7 @@ class VSolo(LeaveOneOut):
         pilot = Pilot(bandit, draw, _PILOT, known, self.levels)
         weights, estimates, intercept = pilot.view.weights(self.level), [], None
         for scale in _TRIED:
-            values, _, sums = pilot.view.arms.solve(pilot.view.futures, scale * weights)
+            values, _, sums = _solve(pilot.view, scale * weights)
             intercept = pilot.intercept([sums]) if intercept is None else intercept
             estimates.append(intercept @ values)
         # The estimates rise more steeply above the best scale than below: a cubic follows them.
@@ -81,3 +82,7 @@ class VSolo(LeaveOneOut):
 
     def report(self) -> dict[str, Any]:
         return {} if self.picked is None else {"scale": self.picked}
+
+
+def _solve(view: View, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return view.solve(view.charges(weights[:, :, None]))
