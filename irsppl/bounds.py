@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing, side_key
+from irsppl._cluster import check_client, spread
+from irsppl._running import RunningMean
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
     MOST_QUADRATURES,
     TOWER,
+    ControlVariate,
     Inner,
     Penalty,
     brief_serves,
@@ -163,15 +166,18 @@ def bound(
     *,
     progress: bool | None = None,
     workers: int | None = None,
+    client: Any = None,
 ) -> Bound | Bounds:
     """Upper bound W^z on what any policy can earn in the periods that remain.
 
     penalty: a name, or several for a dict of bounds with `.tightest`. Without sampling error where
     an integral or a sum will do, in float64; otherwise the mean over `num_samples` futures, with
-    control variates. Future number s is that of `simulate` with the same key.
+    control variates. Future number s is that of `simulate` with the same key. progress, workers,
+    client: as in `simulate`; what needs no sampling is computed here in any case.
     """
     check_bandit(bandit)
     check_run(progress, workers)
+    check_client(client)
     bandit.check_open()
     key = as_key(key)
     num_samples = as_count("num_samples", num_samples, 2, MOST_FUTURES)
@@ -183,7 +189,7 @@ def bound(
         one.verify(bandit, as_bound=True)
     bandit.belief.check_resolution(int(bandit.remaining))
     if int(bandit.remaining) < bandit.size and not bandit.pending:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit._shrunk(min(bandit.size, _rounded(int(bandit.remaining))))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
     benchmark = exact.get("ts", find_penalty("ts").exact(bandit))
     sampled = [p for name, p in named.items() if name not in exact]
@@ -192,7 +198,7 @@ def bound(
     if sampled or benchmark is None:
         controls = _controls(bandit, sampled)
         sampled = [fit_penalty(bandit, p, key, controls) for p in sampled]
-        run = Sampler(bandit, sampled, controls, benchmark, progress, workers)
+        run = Sampler(bandit, sampled, controls, benchmark, progress, workers, client)
         if several and len(named) > 1:
             # Picking the least of noisy estimates would bias it low: pick on other futures.
             pilot = run(jax.random.fold_in(key, 2), min(_PILOT, num_samples), exact)
@@ -203,7 +209,7 @@ def bound(
             estimates[name] = Bound(name, value, 0.0, benchmark - value, 0.0)
         picked = min(estimates, key=lambda name: estimates[name].value)
     if bandit.tail > 0:
-        estimates = _with_tail(bandit, estimates, key)
+        estimates = with_tail(bandit, estimates, key)
     for name, e in estimates.items():
         told = f"the bound {name}"
         finite_result(bandit, told, value=e.value, stderr=e.stderr, regret_bound=e.regret_bound)
@@ -217,7 +223,13 @@ def bound(
     return Bounds({name: estimates[name] for name in named}, picked)
 
 
-def _with_tail(bandit: Bandit, estimates: dict[str, Bound], key: Any) -> dict[str, Bound]:
+def _rounded(periods: int) -> int:
+    """At most a quarter more: as play goes on, few sizes of arrays and so few compilations."""
+    step = 1 << max(periods.bit_length() - 3, 0)
+    return -(-periods // step) * step
+
+
+def with_tail(bandit: Bandit, estimates: dict[str, Bound], key: Any) -> dict[str, Bound]:
     """Bounds with what could be earned in the periods beyond those planned for, at the very most.
 
     The law of the horizon is cut where next to nothing is left; the best arm throughout bounds it.
@@ -256,16 +268,18 @@ class Sampler:
         benchmark: float | None,
         progress: bool | None,
         workers: int | None,
+        client: Any = None,
     ):
         self.bandit, self.sampled, self.controls = bandit, sampled, controls
         self.benchmark, self.progress, self.workers = benchmark, progress, workers
+        self.client = client
 
     def __call__(self, key: Any, count: int, exact: dict[str, float]) -> dict[str, Bound]:
         return self.estimates(self.values(key, count), exact)
 
     def values(self, key: Any, count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Inner values of the penalties, and of what steadies them; blocks can be joined."""
-        needed = [*self.sampled, *map(find_penalty, self.controls)]
+        needed: list[Penalty | ControlVariate] = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
             needed.append(find_penalty("ts"))
         within = set_controls(self.bandit)
@@ -282,50 +296,57 @@ class Sampler:
             progress=self.progress,
             title=title,
             workers=self.workers,
+            client=self.client,
         )
 
     def estimates(self, values: dict[str, np.ndarray], exact: dict[str, float]) -> dict[str, Bound]:
         """Bounds from inner values, and from those known exactly."""
-        within = set_controls(self.bandit)
-        # Control variates, each of mean zero.
+        found = self.running_estimates([values], exact)
+        for penalty in self.sampled:
+            raw = values[penalty.label]
+            found[penalty.label] = dataclasses.replace(found[penalty.label], samples=raw)
+        return found
+
+    def running_estimates(
+        self, blocks: Iterable[dict[str, np.ndarray]], exact: dict[str, float]
+    ) -> dict[str, Bound]:
+        """The same from inner values that come block by block; without the samples themselves."""
+        means = {penalty.label: RunningMean() for penalty in self.sampled}
+        regrets = {name: RunningMean() for name in [*exact, *means]}
+        for values in blocks:
+            columns = self._columns(values)
+            for penalty in self.sampled:
+                means[penalty.label].add(values[penalty.label], [] if penalty.plain else columns)
+            if self.benchmark is None:
+                for name, running in regrets.items():
+                    running.add(values["ts"] - exact.get(name, values.get(name)), columns)
+        reports = {penalty.label: penalty.report() for penalty in self.sampled}
+        estimates: dict[str, Bound] = {}
+        for name in regrets:
+            mean, error = (exact[name], 0.0) if name in exact else means[name].mean_error()
+            if self.benchmark is None:
+                regret = regrets[name].mean_error()
+            else:
+                regret = self.benchmark - mean, error
+            estimates[name] = Bound(name, mean, error, *regret, fitted=reports.get(name, {}))
+        return estimates
+
+    def _columns(self, values: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Control variates, each of mean zero."""
         columns = [values[name] - mean for name, mean in self.controls.items()]
-        columns += [values[control.of] - values[control.name] for control in within]
+        within = set_controls(self.bandit)
+        columns += [values[control.of] - values[control.label] for control in within]
         columns += [values[TOWER]] if TOWER in values else []
         if not self.controls:
             known = mean_controls(self.bandit)
             columns += [values[control.label] - mean for control, mean in known.items()]
         own = {n: m for p in self.sampled for n, m in p.steadied_by(self.bandit).items()}
-        columns += [values[name] - mean for name, mean in own.items()]
-        estimates = {
-            name: Bound(name, value, 0.0, *self._regret(None, value, 0.0, columns, values))
-            for name, value in exact.items()
-        }
-        for penalty in self.sampled:
-            raw = values[penalty.label]
-            mean, error = steadied_mean(raw, [] if penalty.plain else columns)
-            regret = self._regret(raw, mean, error, columns, values)
-            report = penalty.report()
-            estimates[penalty.label] = Bound(
-                penalty.label, mean, error, *regret, raw, fitted=report
-            )
-        return estimates
-
-    def _regret(
-        self,
-        raw: np.ndarray | None,
-        mean: float,
-        error: float,
-        columns: list[np.ndarray],
-        values: dict[str, np.ndarray],
-    ) -> tuple[float, float]:
-        if self.benchmark is not None:
-            return self.benchmark - mean, error
-        return steadied_mean(values["ts"] - (mean if raw is None else raw), columns)
+        return columns + [values[name] - mean for name, mean in own.items()]
 
 
 def inner_values(
     bandit: Bandit,
-    penalties: Iterable[Penalty],
+    columns: Iterable[Penalty | ControlVariate],
     key: Any,
     count: int,
     *,
@@ -333,13 +354,13 @@ def inner_values(
     progress: bool | None = False,
     title: str = "",
     workers: int | None = None,
+    client: Any = None,
 ) -> dict[str, np.ndarray]:
-    """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
-    needed = {penalty.label: penalty for penalty in penalties}
-    if brief_serves(bandit, needed):
-        return _brief_inner_values(bandit, needed, key, start, count, progress, title)
+    """[count] of futures number start, start + 1, ...: inner values of penalties, and controls."""
+    needed = {column.label: column for column in columns}
+    brief = brief_serves(bandit, needed)
     rewards = count * bandit.num_arms * bandit.horizon
-    if rewards > MOST_REWARDS:
+    if not brief and rewards > MOST_REWARDS:
         most = MOST_REWARDS // (bandit.num_arms * bandit.horizon)
         raise ValueError(
             f"num_samples must be at most {most:,} for {bandit.num_arms} arms and a horizon of "
@@ -347,60 +368,61 @@ def inner_values(
             "long horizons irs.fh, irs.ff and irsppl.Mix(T0=200) draw fewer where the belief is "
             "conjugate; see docs/long-horizons.md"
         )
-
-    def draw(begin: int, end: int, size: int) -> Outcome:
-        return draw_outcomes(bandit, key, start + begin, size)
-
-    def work(outcomes: Outcome, begin: int, end: int) -> dict[str, np.ndarray]:
-        batches = [p.batch(bandit, outcomes) for p in needed.values()]
-        return {n: column[: end - begin] for batch in batches for n, column in batch.items()}
-
-    compiled = not bandit.constraints and not bandit.pending
-    compiled = compiled and all(penalty.on_host for penalty in needed.values())
-    if "irs.v-emax" in needed:  # its kernel is for two Bernoulli or two Gaussian arms
-        kernel = bandit.belief.kernel_state()
-        compiled = compiled and bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
-    threads = threads_for(bandit, compiled, workers)
-    parts = run_chunks(draw, work, chunks(bandit, count), progress, title, threads)
+    solve = _Solve(bandit, needed, key, start, brief, workers)
+    plan = chunks(bandit._shrunk(MOST_QUADRATURES) if brief else bandit, count)
+    if client is None:
+        parts = solve(plan, workers or os.cpu_count() or 1, progress, title)
+    else:
+        parts = spread(client, solve, plan, progress, title)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _brief_inner_values(
-    bandit: Bandit,
-    needed: dict[str, Penalty],
-    key: Any,
-    start: int,
-    count: int,
-    progress: bool | None,
-    title: str,
-) -> dict[str, np.ndarray]:
-    """The same for long horizons, from futures without their bulk (see `penalties/_brief.py`)."""
+@dataclasses.dataclass(frozen=True)
+class _Solve:
+    """All that the inner problems of many futures share; can be sent to another process.
 
-    def draw(begin: int, end: int, size: int) -> Array:
-        return outcome_keys(key, start + begin, size)
+    brief: for long horizons, from futures without their bulk (see `penalties/_brief.py`).
+    """
 
-    def work(keys: Array, begin: int, end: int) -> dict[str, np.ndarray]:
-        found = brief_values(bandit, needed, keys)
-        return {name: values[: end - begin] for name, values in found.items()}
+    bandit: Bandit
+    needed: Mapping[str, Penalty | ControlVariate]
+    key: Any
+    first: int
+    brief: bool
+    workers: int | None
 
-    plan = chunks(bandit._shrunk(MOST_QUADRATURES), count)
-    parts = run_chunks(draw, work, plan, progress, title)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    def __call__(
+        self,
+        plan: Sequence[tuple[int, int, int]],
+        threads: int,
+        progress: bool | None = False,
+        title: str = "",
+    ) -> list[dict[str, np.ndarray]]:
+        """The inner values of each chunk of the plan."""
+        compiled = not self.brief and not self.bandit.constraints and not self.bandit.pending
+        compiled = compiled and all(c.kernels_serve(self.bandit) for c in self.needed.values())
+        across = threads_for(self.bandit, compiled, self.workers or threads)
+        return run_chunks(self._draw, self._work, list(plan), progress, title, across)
+
+    def _draw(self, start: int, stop: int, size: int) -> Any:
+        if self.brief:
+            return outcome_keys(self.key, self.first + start, size)
+        return draw_outcomes(self.bandit, self.key, self.first + start, size)
+
+    def _work(self, drawn: Any, start: int, stop: int) -> dict[str, np.ndarray]:
+        if self.brief:
+            found = brief_values(self.bandit, self.needed, drawn)
+        else:
+            batches = [p.batch(self.bandit, drawn) for p in self.needed.values()]
+            found = {name: column for batch in batches for name, column in batch.items()}
+        return {name: values[: stop - start] for name, values in found.items()}
 
 
 def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
     """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
-    # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
-    if not columns or len(raw) < 20 * len(columns):
-        return mean_error(raw)
-    spreads = [column.std() for column in columns]
-    scaled = [c / spread for c, spread in zip(columns, spreads, strict=True) if spread > 0]
-    design = np.stack([np.ones(len(raw)), *scaled], axis=1)
-    # Controls that say the same but for rounding: a fit to the rounding would bias the mean.
-    fitted, _, rank, _ = np.linalg.lstsq(design, raw, rcond=1e-4)
-    residual = raw - design @ fitted
-    spread = residual.std(ddof=int(rank)) / math.sqrt(len(raw))
-    return float(fitted[0]), float(spread)
+    running = RunningMean()
+    running.add(raw, columns)
+    return running.mean_error()
 
 
 def mean_error(samples: np.ndarray) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The command line: `irsppl bound | simulate | study | studies | experiment`.
+"""The command line: `irsppl bound | simulate | study | studies | models | experiment`.
 
 Exit codes: 0 all is well, 1 results could not be written where they should (they are kept
 elsewhere, and a line says where), 2 bad input (one line on standard error says what), 130
@@ -31,7 +31,9 @@ examples:
   irsppl bound    --arms 'beta(1,1)x3' --horizon 50 --delay 10 --penalty irs.ff
   irsppl simulate --arms 'beta(1,1)x2' --costs 1,2.5 --budget 40 --policy irs.v-zero
   irsppl bound    models/conversion.py --horizon 50 --penalty irs.fh
-  irsppl study    quickstart --out results/
+  irsppl bound    revenue --horizon 50
+  irsppl models
+  irsppl study    quickstart --out results/ --dask local
   irsppl studies
   irsppl experiment create shop.db --arms 'beta(1,1)x3' --horizon 1000
 
@@ -91,17 +93,25 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a demonstration, not for use: what one random stream for means and rewards gives",
     )
+    study.add_argument(
+        "--dask", metavar="WHERE", help="a Dask scheduler's address, or local: all cores here"
+    )
     _add_common(study)
 
     live.add_commands(commands, _add_bandit)
 
     studies = command("studies", "list the named studies")
     studies.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+    models = command("models", "list the arm models and examples that come with irsppl")
+    models.add_argument("model", nargs="?", metavar="NAME", help="print this one, to copy from")
+    models.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser
 
 
 def _add_bandit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", help="a .py file with NumPyro functions, one per arm")
+    told = "a .py file with NumPyro functions, one per arm, or a name (see irsppl models)"
+    parser.add_argument("model", nargs="?", help=told)
     parser.add_argument("--arms", action="append", help="such as 'beta(3,1)'; repeatable")
     parser.add_argument("--horizon", type=int, help="periods to play (optional with a budget)")
     parser.add_argument("--delay", metavar="D", help="a reward comes so late: 5, or 0,5,inf")
@@ -142,17 +152,16 @@ def _bandit(args: argparse.Namespace) -> Any:
 
 
 def _read_model(path: str) -> tuple[Any, Any]:
-    """(belief, labels) from a file of NumPyro functions."""
+    """(belief, labels) from a file of NumPyro functions, or one of the zoo by its name."""
     import irsppl
 
-    if not pathlib.Path(path).is_file():
-        raise ValueError(f"there is no model file {path}")
     make = getattr(irsppl, "from_numpyro", None)
     if make is None:
         raise ValueError("this version of irsppl cannot read NumPyro models: use --arms")
     from irsppl.models import load_model_file
+    from irsppl.shipped import find_model
 
-    model = load_model_file(path)
+    model = load_model_file(find_model(path))
     options = {"values": model.values, "mean": model.mean, "reward_site": model.reward_site}
     if model.joint:
         joint = irsppl.from_numpyro_joint  # type: ignore[attr-defined, unused-ignore]
@@ -258,19 +267,22 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._cluster import connected
     from irsppl.studies import comparison, find_study, report, run_study, study_table
 
     study = find_study(args.study)
     if study.left_out:
         _note(f"left out, because this version does not have them: {', '.join(study.left_out)}")
-    result = run_study(
-        study,
-        args.replications,
-        args.out,
-        args.seed,
-        compare=args.compare,
-        shared_stream=args.shared_stream,
-    )
+    with connected(args.dask) if args.dask else contextlib.nullcontext() as client:
+        result = run_study(
+            study,
+            args.replications,
+            args.out,
+            args.seed,
+            compare=args.compare,
+            shared_stream=args.shared_stream,
+            client=client,
+        )
     data, folder = result.data, result.folder
     table = study_table(data)
     files = sorted(str(path) for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
@@ -316,6 +328,12 @@ def _studies(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     }
     rows = [[name, str(s.horizon), str(s.replications), s.title] for name, s in STUDIES.items()]
     return {"studies": told}, text_table(["study", "horizon", "replications", "what it is"], rows)
+
+
+def _models(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl.shipped import listing, source
+
+    return listing() if args.model is None else source(args.model)
 
 
 def _instance(args: argparse.Namespace, bandit: Any) -> dict[str, Any]:
@@ -443,6 +461,7 @@ _COMMANDS = {
     "simulate": _simulate,
     "study": _study,
     "studies": _studies,
+    "models": _models,
     "experiment": _experiment,
     "serve": live.run_server,
 }

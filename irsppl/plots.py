@@ -293,9 +293,16 @@ def legend_height(entries: int) -> float:
 
 def _mean_error(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Mean regret, and two standard errors, over replications (not a number: not played)."""
+    if has_means(data):
+        return data["mean_regret"].values, 2 * data["mean_regret_stderr"].values
     regret = data["regret"].transpose("replication", ...).values
     played = np.sum(~np.isnan(regret), axis=0)
     return np.nanmean(regret, axis=0), 2 * np.nanstd(regret, axis=0, ddof=1) / np.sqrt(played)
+
+
+def has_means(data: xr.Dataset) -> bool:
+    """Whether a study's data hold the means of just these replications: there may be very many."""
+    return "mean_regret" in data and data.attrs.get("replications") == data.sizes["replication"]
 
 
 def _from_zero(
@@ -331,8 +338,11 @@ def _check_data(data: Any, dims: tuple[str, ...]) -> None:
 
 def _replications(data: xr.Dataset) -> str:
     """How many were played: of policies that met fewer at some horizons, both numbers."""
-    regret = data["regret"].transpose("replication", ...).values
-    played = np.sum(~np.isnan(regret), axis=0) if regret.size else np.zeros(1, int)
+    if has_means(data):
+        played = np.atleast_1d(data["played"].values)
+    else:
+        regret = data["regret"].transpose("replication", ...).values
+        played = np.sum(~np.isnan(regret), axis=0) if regret.size else np.zeros(1, int)
     low, high = int(played.min()), int(played.max())
     return f"{high:,} replications" if low == high else f"{low:,} to {high:,} replications"
 

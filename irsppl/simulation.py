@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,16 +25,18 @@ from irsppl._checks import (
     require_finite,
     side_key,
 )
+from irsppl._cluster import check_client, spread
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
-from irsppl.engine import kernel as engine_kernel
+from irsppl.engine import Kernel
+from irsppl.engine import kernel as find_kernel
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.penalties._replay import can_replay, news
-from irsppl.policies import AgentPolicy, DecisionKernel, Policy, find_policy
+from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
-from irsppl.policies.paths import FutureKernel, has_kernels, path_kernel, player, seeds_of
+from irsppl.policies.paths import FutureKernel, Play, player, seeds_of
 
 # Rewards of one chunk of replications take at most about this much memory.
 _CHUNK_BYTES = 64 * 2**20
@@ -79,9 +82,9 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
 
 def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool) -> int:
     read = ArmCheck(label, bandit)
-    kernel = _decision_kernel(policy, bandit)
-    if kernel is not None:
-        return read(np.asarray(kernel(seeds_of(key, policy.name, 0, 1))[0]))
+    kernel = find_kernel(policy, bandit)
+    if kernel is not None and kernel.decisions is not None:
+        return read(np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, 1))[0]))
     if policy.traceable:
         return read(np.asarray(_decide(policy, key, bandit)))
     with seeded(key) if fixed else contextlib.nullcontext():
@@ -161,9 +164,9 @@ def _count(
 ) -> Int[np.ndarray, " K+1"]:
     """How many of so many decisions are each arm, and to stop."""
     read = ArmCheck(label, bandit)
-    kernel = _decision_kernel(policy, bandit)
-    if kernel is not None:
-        arms = np.asarray(kernel(seeds_of(key, policy.name, 0, num_samples)), int)
+    kernel = find_kernel(policy, bandit)
+    if kernel is not None and kernel.decisions is not None:
+        arms = np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, num_samples)), int)
     elif policy.traceable:
         # Always the same number side by side: another num_samples compiles nothing.
         parts = [
@@ -182,23 +185,9 @@ def _count(
     return np.bincount(np.where(arms < 0, bandit.num_arms, arms), minlength=bandit.num_arms + 1)
 
 
-def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
-    """The policy's own compiled decisions, or the engine's, or None."""
-    if has_kernels(bandit) and not bandit.pending:
-        own = policy.decisions(bandit)
-        if own is not None:
-            return own
-    found = engine_kernel(policy, bandit)
-    return None if found is None else found.decisions
-
-
-def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKernel | None:
-    """The policy's own compiled paths, or the engine's, or None."""
-    own = path_kernel(policy, bandit)
-    if own is not None:
-        return lambda futures, seeds: own(np.asarray(futures.rewards)[: len(seeds)], seeds)
-    found = engine_kernel(policy, bandit)
-    if found is None:
+def _plays(kernel: Kernel | None, threads: int) -> FutureKernel | None:
+    """The kernel's paths along futures, cut to as many as there are seeds."""
+    if kernel is None:
         return None
 
     def play(futures: Outcome, seeds: np.ndarray) -> np.ndarray:
@@ -206,7 +195,7 @@ def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKern
             None if field is None else np.asarray(field)[: len(seeds)]
             for field in (futures.rewards, futures.delays, futures.periods)
         )
-        return found.paths(rewards, seeds, delays, periods, threads)
+        return kernel.paths(rewards, seeds, delays, periods, threads)
 
     return play
 
@@ -316,6 +305,7 @@ def simulate(
     steadied: bool = True,
     progress: bool | None = None,
     workers: int | None = None,
+    client: Any = None,
 ) -> Any:
     """Play every policy on the same random futures.
 
@@ -325,7 +315,8 @@ def simulate(
     outcomes: play on these futures (fields with a leading axis over replications) instead of
     drawing any. steadied: also value and regret less the luck of each path, where that is known.
     progress: a bar on a terminal, lines now and then elsewhere (both on standard error; False:
-    nothing). workers: threads (default: cores).
+    nothing). workers: threads (default: cores). client: a `distributed.Client`, to play on a Dask
+    cluster instead of here; the numbers are the same.
 
     Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
     replication, arm); where arms are conjugate and nothing constrains play also steadied_value and
@@ -336,6 +327,7 @@ def simulate(
 
     check_bandit(bandit)
     check_run(progress, workers)
+    check_client(client)
     check_flag("per_period", per_period)
     bandit.check_open()
     named = name_policies(policies)
@@ -364,39 +356,74 @@ def simulate(
     bandit.belief.check_resolution(int(bandit.remaining))
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    compiled = all(_path_kernel(policy, bandit) is not None for policy in named.values())
-    threads = threads_for(bandit, compiled and not bandit.constraints, workers)
-    # Where futures and inner values are XLA programs, only the paths within a chunk share cores.
-    cores = 1 if threads > 1 else workers or os.cpu_count() or 1
-    players = [
-        player(policy, bandit, key, label, num_replications, _path_kernel(policy, bandit, cores))
-        for label, policy in named.items()
-    ]
-    benchmark, periods = find_penalty("ts"), int(bandit.remaining)
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
+    total = num_replications
+    play = _Play(bandit, named, key, first, total, means, outcomes, per_period, steady, workers)
+    title, plan = ", ".join(named)[:40], chunks(bandit, num_replications)
+    if client is None:
+        parts = play(plan, workers or os.cpu_count() or 1, progress, title)
+    else:
+        parts = spread(client, play, plan, progress, title)
+    return simulation_dataset(bandit, list(named), parts, means)
 
-    def draw(start: int, stop: int, size: int) -> Outcome:
-        if outcomes is None:
-            return draw_outcomes(bandit, key, first + start, size, means)
+
+@dataclasses.dataclass
+class _Play:
+    """All that the chunks of a simulation share; can be sent to another process."""
+
+    bandit: Bandit
+    policies: dict[str, Policy]
+    key: Array
+    first: int
+    total: int
+    means: Array | None
+    outcomes: Outcome | None
+    per_period: bool
+    steady: bool
+    workers: int | None
+    # Made once, for they may plan ahead.
+    players: list[Play] | None = None
+
+    def __call__(
+        self,
+        plan: Sequence[tuple[int, int, int]],
+        threads: int,
+        progress: bool | None = False,
+        title: str = "",
+    ) -> list[dict[str, np.ndarray]]:
+        """What each chunk of the plan earned."""
+        bandit, threads = self.bandit, self.workers or threads
+        kernels = {label: find_kernel(policy, bandit) for label, policy in self.policies.items()}
+        compiled = all(kernel is not None for kernel in kernels.values())
+        across = threads_for(bandit, compiled and not bandit.constraints, threads)
+        if self.players is None:
+            # Where futures and inner values are XLA programs, only a chunk's paths share cores.
+            within = 1 if across > 1 else threads
+            self.players = [
+                player(policy, bandit, self.key, label, self.total, _plays(kernels[label], within))
+                for label, policy in self.policies.items()
+            ]
+        return run_chunks(self._draw, self._work, list(plan), progress, title, across)
+
+    def _draw(self, start: int, stop: int, size: int) -> Outcome:
+        if self.outcomes is None:
+            return draw_outcomes(self.bandit, self.key, self.first + start, size, self.means)
         rows_of = np.minimum(np.arange(start, start + size), stop - 1)
-        return jax.tree.map(lambda field: np.asarray(field)[rows_of], outcomes)
+        return jax.tree.map(lambda field: np.asarray(field)[rows_of], self.outcomes)
 
-    def work(futures: Outcome, start: int, stop: int) -> dict[str, np.ndarray]:
-        best = benchmark.values(bandit, futures)[: stop - start]
-        truth = np.asarray(futures.means, np.float64)[: stop - start]
+    def _work(self, futures: Outcome, start: int, stop: int) -> dict[str, np.ndarray]:
+        assert self.players is not None
+        bandit, count = self.bandit, stop - start
+        best = find_penalty("ts").values(bandit, futures)[:count]
+        truth = np.asarray(futures.means, np.float64)[:count]
         rewards = np.asarray(after_pending_batch(bandit, futures.rewards))
         rows = []
-        for play in players:
-            actions = play(futures, first + start, stop - start)[:, :periods]
-            rows.append(_account(actions, truth, rewards, best, per_period))
-            if steady:
+        for play in self.players:
+            actions = play(futures, self.first + start, count)[:, : int(bandit.remaining)]
+            rows.append(_account(actions, truth, rewards, best, self.per_period))
+            if self.steady:
                 rows[-1]["news"] = news(bandit, futures, actions)
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-
-    title = ", ".join(named)
-    plan = chunks(bandit, num_replications)
-    parts = run_chunks(draw, work, plan, progress, title[:40], threads)
-    return simulation_dataset(bandit, list(named), parts, means)
 
 
 def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:

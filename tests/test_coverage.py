@@ -13,7 +13,6 @@ from irsppl.penalties import VFit, VSolo
 from .oracles import enumerate as enumeration
 from .test_penalties import all_outcomes
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SEEDS = 40
 
 

@@ -1,4 +1,4 @@
-"""The CPU engine: every pair of family, rule and limits against exact laws and older kernels.
+"""The CPU engine: every pair of family, rule and limits against exact laws.
 
 What a rule does from one state is compared with its exact law: every future of a tiny bandit is
 solved by the traced twin and weighted by its probability. What a path does between decisions is
@@ -27,16 +27,12 @@ import irsppl
 from irsppl import engine
 from irsppl.engine import verbs
 from irsppl.engine.families import family_of
-from irsppl.inner.cpu.index import index_paths
-from irsppl.inner.cpu.paths import simulate_paths
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.penalties import FH
 from irsppl.policies import find_policy, paths
 from irsppl.simulation import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 LEVEL = 1e-4
 DECISIONS = 40_000
@@ -308,7 +304,7 @@ COUNTS = np.array([3, 5])
 @pytest.mark.parametrize("make", [unknown_variance, linear])
 def test_draws_of_gaussian_arms_have_their_laws(make):
     belief = make()
-    part = family_of(belief, frozenset())(8)
+    part = family_of(belief, frozenset())(8, 1)
     means, later = np.empty((2, DECISIONS // 4, 2))
     sampled(part, streams((0, 1), 3, 0, len(means)), COUNTS, means, later)
     if belief.is_independent:
@@ -335,7 +331,7 @@ def test_draws_of_gaussian_arms_have_their_laws(make):
 
 def test_draws_of_categorical_arms_have_their_laws():
     belief = irsppl.DirichletCategorical([[1.2, 2.1, 0.7], [0.8, 1.5, 2.0]], [-1.0, 0.5, 2.0])
-    part = family_of(belief, frozenset())(8)
+    part = family_of(belief, frozenset())(8, 1)
     count = DECISIONS // 4
     means, later = np.empty((2, count, 2))
     sampled(part, streams((0, 1), 3, 0, count), COUNTS, means, later)
@@ -363,7 +359,7 @@ def test_draws_of_categorical_arms_have_their_laws():
 @pytest.mark.parametrize("make", [unknown_variance, linear])
 def test_futures_are_followed_as_the_belief_would(make):
     belief = make()
-    part = family_of(belief, frozenset({"index"}))(6)
+    part = family_of(belief, frozenset({"index"}))(6, 1)
     out, lam = np.empty((2, 6, 2)), 0.55
     followed(part, streams((0, 1), 5, 0, 1)[0], lam, out)
     rewards = jnp.asarray(part.futures[:, :5])
@@ -418,44 +414,6 @@ def test_a_path_decides_like_its_own_states(limits):
     assert stats.chi2_contingency(table).pvalue > LEVEL
 
 
-NATURAL = {
-    "beta": (0, [1.1, 2.3, 1.5], [2.7, 4.3, 3.0]),
-    "normal": (1, [0.1, 0.4, 0.2], [1.0, 2.0, 0.5]),
-    "poisson": (2, [2.0, 3.0, 1.5], [2.0, 2.5, 1.0]),
-    "exponential": (3, [2.0, 3.0, 1.5], [2.0, 2.5, 1.0]),
-}
-SAME = [("beta", rule) for rule in ("ts", "irs.fh", "irs.v-zero", "irs.index", "irs.index*")]
-SAME += [("beta", "random"), ("normal", "irs.v-zero"), ("normal", "irs.index")]
-SAME += [("poisson", "irs.fh"), ("exponential", "irs.index")]
-
-
-@pytest.mark.parametrize(("family", "rule"), SAME)
-def test_same_seeds_same_paths_as_the_older_kernels(family, rule):
-    _, xi, nu = NATURAL[family]
-    rng = np.random.default_rng(1)
-    draw = {
-        "beta": lambda s: rng.integers(0, 2, s),
-        "normal": rng.standard_normal,
-        "poisson": lambda s: rng.poisson(1.0, s),
-        "exponential": lambda s: rng.exponential(1.0, s),
-    }[family]
-    rewards, seeds = draw((50, 3, 20)).astype(float), streams((0, 1), 2, 0, 50)
-    xi, nu, noise = np.array(xi), np.array(nu), np.ones(3)
-    belief = {
-        "beta": lambda: irsppl.BetaBernoulli(xi, nu - xi),
-        "normal": lambda: irsppl.NormalNormal(xi / nu, 1 / np.sqrt(nu), noise),
-        "poisson": lambda: irsppl.GammaPoisson(xi, nu),
-        "exponential": lambda: irsppl.GammaExponential(nu + 1, xi),
-    }[family]()
-    state = belief.kernel_state()
-    if rule.startswith("irs.index"):
-        expected = index_paths(*state, rewards, seeds, star=rule.endswith("*"))
-    else:
-        expected = simulate_paths(rule, *state, rewards, seeds)
-    played = engine.kernel(find_policy(rule), irsppl.Bandit(belief, 20)).paths(rewards, seeds)
-    np.testing.assert_array_equal(played, expected)
-
-
 def test_chunks_and_threads_change_nothing():
     bandit = bandit_of("points", "delay")
     runs = [
@@ -478,7 +436,7 @@ def test_what_has_no_kernel_runs_in_jax():
         return jnp.argmax(bandit.belief.predictive_mean())
 
     assert engine.kernel(find_policy(mine), bandit) is None
-    assert engine.kernel(find_policy("irs.v-emax"), bandit) is None
+    assert engine.kernel(find_policy("irs.v-emax"), bandit) is None  # of points
     assert engine.kernel(find_policy("irs.v-zero"), bandit_of("joint", "none")) is None
     assert irsppl.choose(bandit, mine) == int(mine(None, bandit))
 

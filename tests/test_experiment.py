@@ -245,7 +245,7 @@ def test_propensities_are_those_of_the_policy(tmp_path):
         shares = []
         for seed in range(200):
             plan = plan_for(find_policy(name), seed, 0.0, bandit)
-            assert plan.compiled
+            assert plan.on_host
             shares.append(decide(plan, state).shares)
         truth = irsppl.action_probabilities(state.bandit(), name, key=1, num_samples=4_000)
         size = len(shares) * 32

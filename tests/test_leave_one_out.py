@@ -18,8 +18,6 @@ from .oracles import enumerate as enumeration
 from .oracles import leave_one_out as oracle
 from .test_penalties import all_outcomes
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 BERNOULLI = {
     "two uniform arms": ([1.0, 1.0], [1.0, 1.0], 6),
     "two unequal arms": ([3.0, 1.0], [1.0, 2.0], 5),

@@ -22,8 +22,6 @@ from irsppl.penalties._view import View
 from .oracles import enumerate as en
 from .oracles import leave_one_out as oracle
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 LATE = {0: 0.6, 2: 0.4}
 SURVIVOR = [1.0, 0.8, 0.5, 0.1]
 TWO = ([1.0, 2.0], [1.5, 1.0])

@@ -13,8 +13,6 @@ from irsppl.simulation import chunks, draw_outcomes
 
 from .conftest import FAMILIES, within
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 K, T = 3, 20
 COSTS = dict(costs=[1, 2, 0.5], budget=12)
 CONSTRAINTS = {

@@ -12,8 +12,6 @@ from .oracles import enumerate as enumeration
 from .test_leave_one_out import FAMILIES
 from .test_penalties import all_outcomes
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def played(rewards, seed):
     """Actions [S, T] of a policy that draws its next arm for each history, once and for all."""

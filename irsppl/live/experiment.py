@@ -180,8 +180,8 @@ class Experiment(Kept):
         one that is repeated gets its first answer.
         """
         many = 1 if count is None else as_count("count", count)
-        if request is not None and (not isinstance(request, str) or not 0 < len(request) <= 200):
-            raise ValueError(f"request must be a text of 1 to 200 characters, got {request!r}")
+        if request is not None:
+            _check_text("request", request)
         with self._writing() as tx:
             if request is not None:
                 before = store.asked_with(tx, request)
@@ -332,8 +332,7 @@ class Experiment(Kept):
     # ---- arms
     def add_arm(self, belief: Any, label: str) -> int:
         """One more arm from now on, of the same family; its number."""
-        if not isinstance(label, str) or not label:
-            raise ValueError(f"label must be a text, got {label!r}")
+        _check_text("label", label)
         with self._writing() as tx:
             state = self._state
             assert state is not None
@@ -412,6 +411,10 @@ class Experiment(Kept):
         event, then = events[place], fold(self._start, events[:place])
         return self._decision(event).to_dict() | views.explanation(self._plan, then, event)
 
+    def reasons(self, last: int = 20) -> dict[int, str]:
+        """Why each of the last decisions was made, in a sentence, by period."""
+        return views.reasons(self._plan, self._start, self.events(), as_count("last", last))
+
     def advise(self, num_samples: int | None = None) -> Advice:
         """Is it worth going on? What stopping now could cost, and how fast that has been falling.
 
@@ -443,11 +446,11 @@ class Experiment(Kept):
 
     def report(self, path: Any, num_samples: int | None = None) -> None:
         """Write a report as one HTML file that needs no other: numbers, pictures, the advice."""
-        from irsppl.live.report import page
+        from irsppl.live.report import SHOWN, page
 
         state = self._look()
         advice = self.advise(num_samples) if state.remaining > 0 else None
-        text = page(self.status(), self.log(), advice)
+        text = page(self.status(), self.log(), advice, self.reasons(SHOWN))
         pathlib.Path(path).write_text(text, encoding="utf-8")
 
     def evaluate(self, target: Any, seed: int = 0) -> dict[str, OffPolicy]:
@@ -460,6 +463,14 @@ class Experiment(Kept):
         from irsppl.live import logs
 
         return logs.evaluate(self.events(), self._start, self._look().labels, target, seed)
+
+
+def _check_text(name: str, value: Any) -> None:
+    """What every database can hold as text, and a person can read."""
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
+        raise ValueError(
+            f"{name} must be a text of 1 to 200 characters, none of them unprintable, got {value!r}"
+        )
 
 
 def _number(name: str, value: Any) -> float:

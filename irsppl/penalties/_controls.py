@@ -12,18 +12,19 @@ from irsppl.bandit import Bandit
 from irsppl.inner.laws import expected_max
 from irsppl.inner.leave_one_out import Arms, second_best_mean
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Inner, Penalty, total_weight
+from irsppl.penalties._base import total_weight
+from irsppl.penalties._control_variates import ControlVariate
 from irsppl.penalties._view import View, arms_of
 
 
-class Control(Penalty):
+class Control(ControlVariate):
     """A number of each future whose mean is known: no bound, but it steadies one."""
 
-    on_host: ClassVar[bool] = True
-    bound_only: ClassVar[bool] = True
+    name: ClassVar[str]
 
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        raise ValueError(f"{self.name} is a control variate, not a penalty")
+    @property
+    def label(self) -> str:
+        return self.name
 
     @abc.abstractmethod
     def of(self, view: View) -> np.ndarray:

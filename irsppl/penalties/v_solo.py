@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -59,15 +58,16 @@ class VSolo(LeaveOneOut):
     def levels(self) -> tuple[float, ...]:
         return (self.level,)
 
-    def _scale(self, bandit: Bandit) -> float:
+    def scale_for(self, num_arms: int) -> float:
+        """The scale that was given or picked, else one that suits so many arms."""
         if self.scale is not None:
             return self.scale
         if self.picked is not None:
             return self.picked
-        return 0.8 if bandit.num_arms == 2 else 0.9
+        return 0.8 if num_arms == 2 else 0.9
 
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return _solve(view, self._scale(bandit) * view.weights(self.level))
+        return _solve(view, self.scale_for(bandit.num_arms) * view.weights(self.level))
 
     def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VSolo:
         if self.scale is not None or self.picked is not None:
@@ -83,34 +83,8 @@ class VSolo(LeaveOneOut):
         best = scales[np.argmin(np.polyval(np.polyfit(_TRIED, estimates, 3), scales))]
         return VSolo(self.level, picked=round(float(best), 4))
 
-    # ---- as a policy: compiled kernels, with the signatures of `Policy.paths` and `.decisions`
-    def paths(self, bandit: Bandit) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
-        """Plays whole paths: (true rewards [S, K, T], seeds [S]) -> arms [S, T]."""
-        state = _plain_state(bandit)
-        if state is None:
-            return None
-        from irsppl.inner.cpu.solo import solo_paths
-
-        scale, level = self._scale(bandit), self.level
-        return lambda rewards, seeds: solo_paths(scale, level, *state, rewards, seeds)
-
-    def decisions(self, bandit: Bandit) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Decides from this state: seeds [S] -> arms [S]."""
-        state = _plain_state(bandit)
-        if state is None:
-            return None
-        from irsppl.inner.cpu.solo import solo_decide
-
-        scale, level, remaining = self._scale(bandit), self.level, int(bandit.remaining)
-        return lambda seeds: solo_decide(scale, level, *state, remaining, seeds)
-
     def report(self) -> dict[str, Any]:
         return {} if self.picked is None else {"scale": self.picked}
-
-
-def _plain_state(bandit: Bandit) -> tuple[int, np.ndarray, np.ndarray, np.ndarray] | None:
-    """What the kernels start from; None under constraints and with pulls pending."""
-    return None if bandit.constraints or bandit.pending else bandit.belief.kernel_state()
 
 
 def _solve(view: View, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from typing import Any
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import DecisionKernel, PathKernel, Player, Policy
+from irsppl.policies._base import Player, Policy
 from irsppl.policies.agent import AgentPolicy, from_agent
 from irsppl.policies.bayes_ucb import BayesUCB
 from irsppl.policies.epsilon_greedy import EpsilonGreedy
@@ -91,7 +91,6 @@ __all__ = [
     "UCB1",
     "AgentPolicy",
     "BayesUCB",
-    "DecisionKernel",
     "EpsilonGreedy",
     "FHGittins",
     "FunctionPolicy",
@@ -99,7 +98,6 @@ __all__ = [
     "Index",
     "LagrangianIndex",
     "Opt",
-    "PathKernel",
     "PlainPolicy",
     "Player",
     "Policy",

@@ -16,7 +16,7 @@ from irsppl.inner.single_arm import benefit, largest_worth
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import at_each, by_arrival, periods_of
 from irsppl.penalties.mix import settled
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
+from irsppl.policies._base import Policy, last_period
 
 
 class Index(Policy):
@@ -101,24 +101,3 @@ class Index(Policy):
 
         low = belief.predictive_mean()  # phi >= 0 up to the predictive mean (not for the variant)
         return largest_worth(phi, low, low + 4 * belief.mean_sd(), only_best)
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.index import index_paths
-
-        return lambda rewards, seeds: index_paths(
-            *state, rewards, seeds, self.num_futures, self.lookahead or 0, self.star
-        )
-
-    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.index import index_decide
-
-        remaining = int(bandit.remaining)
-        return lambda seeds: index_decide(
-            *state, remaining, seeds, self.num_futures, self.lookahead or 0, self.star
-        )

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.outcomes import Outcome
 from irsppl.penalties import pending_of, ready
-from irsppl.policies._base import PathKernel, Policy
+from irsppl.policies._base import Policy
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.plain import play_plainly
 
@@ -158,15 +158,6 @@ def key_words(key: Array) -> tuple[int, int]:
 def label_hash(label: str) -> int:
     """A policy's own number, from its label alone (stable between runs and machines)."""
     return zlib.crc32(label.encode())
-
-
-def has_kernels(bandit: Bandit) -> bool:
-    """Whether the compiled CPU kernels apply: they know nothing of constraints."""
-    return jax.default_backend() == "cpu" and not bandit.constraints
-
-
-def path_kernel(policy: Policy, bandit: Bandit) -> PathKernel | None:
-    return policy.paths(bandit) if has_kernels(bandit) or not policy.traceable else None
 
 
 def player(

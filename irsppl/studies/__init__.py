@@ -3,7 +3,7 @@
 from irsppl.studies.arms import parse_arms
 from irsppl.studies.named import STUDIES, find_study
 from irsppl.studies.report import comparison, study_table
-from irsppl.studies.run import StudyResult, run_study
+from irsppl.studies.run import StudyResult, open_study, run_study
 from irsppl.studies.study import Study
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "StudyResult",
     "comparison",
     "find_study",
+    "open_study",
     "parse_arms",
     "run_study",
     "study_table",

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from irsppl.studies.gather import MOST_IN_MEMORY
 from irsppl.studies.store import write_atomically
 from irsppl.studies.study import Study
 
@@ -40,13 +41,13 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
     roles: dict[str, list[str]] = {}
     regrets: dict[str, float] = {}
     for policy in at["policy"].values.tolist():
-        sample = at["regret"].sel(policy=policy).values
-        regrets[policy] = float(sample.mean())
+        cell = at.sel(policy=policy)
+        regrets[policy], error = _measured(cell, "regret")
         roles[policy] = ["policy"]
         put(
             policy,
             regret=regrets[policy],
-            regret_stderr=float(sample.std(ddof=1) / math.sqrt(len(sample))),
+            regret_stderr=error,
             seconds_per_path=float(at["seconds_per_path"].sel(policy=policy)),
         )
     for policy, regret in regrets.items():
@@ -225,6 +226,11 @@ def comparison(study: Study, data: xr.Dataset) -> pd.DataFrame:
 
 
 def _measured(cell: xr.Dataset, quantity: str) -> tuple[float, float]:
+    """Mean and standard error of a quantity at one horizon."""
+    from irsppl.plots import has_means
+
+    if quantity == "regret" and has_means(cell):
+        return cell["mean_regret"].item(), cell["mean_regret_stderr"].item()
     values = cell[quantity].values
     if values.ndim:
         return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
@@ -306,7 +312,11 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
             text += "\n" + path_times_text(times)
         _write_text(folder / "compare.md", text)
         _write_text(folder / "compare.csv", beside.to_csv(index=False))
-    write_netcdf(data, folder / "data.nc")
+    large = [name for name in data.data_vars if "replication" in data[name].dims]
+    if sum(data[name].nbytes for name in large) > MOST_IN_MEMORY:
+        write_netcdf(data.drop_vars(large), folder / "data.nc")  # those are in data.zarr alone
+    else:
+        write_netcdf(data, folder / "data.nc")
     for kind, content in figure_files(data).items():
         write_atomically(folder / f"figure.{kind}", content)
 

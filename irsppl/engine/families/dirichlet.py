@@ -122,3 +122,20 @@ def _(family, rng, arm, length, out, start, cumulative):
         summed += mean
         out[start + n] = summed if cumulative else mean
     return least
+
+
+@implements(verbs.draw_prefix, DirichletCategorical)
+def _(family, rng, arm, skip, width, total, row):
+    earned, nu = _state(family, arm)
+    _draw(family, rng, arm)
+    length, rest = skip + width, total - width
+    for n in range(length):
+        if n > 0:
+            earned += family.values[arm, draw_atom(rng, family.law)]
+        if n >= skip:
+            row[1 + n - skip] = earned / (nu + n)
+    if rest > 0:
+        tally(rng, family.law, rest, family.tallies)
+        for c in range(family.law.size):
+            earned += family.tallies[c] * family.values[arm, c]
+    return earned / (nu + length - 1 + rest)

@@ -142,6 +142,31 @@ def _(family, arm):
     return family.means[arm]
 
 
+@implements(verbs.highest, JointPoints)
+def _(family, arm):
+    return family.mu[arm, family.order[arm, family.weights.size - 1]]
+
+
+@implements(verbs.gain, JointPoints)
+def _(family, arm, lam):
+    gain, above = 0.0, 0.0
+    for j in range(family.weights.size):
+        excess = family.mu[arm, j] - lam
+        gain += family.weights[j] * excess if excess > 0.0 else 0.0
+        above += family.weights[j] if excess > 0.0 else 0.0
+    return gain, above
+
+
+@implements(verbs.quantile, JointPoints)
+def _(family, arm, level, z, floor, start):
+    last, total = family.weights.size - 1, 0.0
+    for j in range(last):
+        total += family.weights[family.order[arm, j]]
+        if total > level:
+            return family.mu[arm, family.order[arm, j]]
+    return family.mu[arm, family.order[arm, last]]
+
+
 @implements(verbs.draw_means, JointPoints)
 def _(family, rng, out):
     point = draw_point(rng, family.sums)

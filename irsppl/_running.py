@@ -1,0 +1,59 @@
+"""Means and standard errors of samples that come block by block, in the memory of one block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class RunningMean:
+    """The mean of samples, steadied by control variates of mean 0, and its standard error.
+
+    Kept between blocks: how many samples there were, and the triangular factor R of the matrix
+    [1, controls, samples] = QR. R of two blocks together is R of one stacked on the other (Golub
+    and Van Loan, section 5.2, as in parallel QR), and holds all that least squares needs.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.origin = 0.0  # the first sample: samples that are all alike have no spread at all
+        self.factor: np.ndarray | None = None
+
+    def add(self, samples: np.ndarray, controls: Sequence[np.ndarray] = ()) -> None:
+        """samples [S], and as many controls [S] as ever before."""
+        ones = np.ones(len(samples))
+        if self.factor is None:
+            self.origin = float(samples[0])
+        apart = np.asarray(samples, np.float64) - self.origin
+        block = np.stack([ones, *controls, apart], axis=1)
+        if self.factor is not None:
+            block = np.concatenate([self.factor, block])
+        self.factor = np.asarray(np.linalg.qr(block, mode="r"))
+        self.count += len(samples)
+
+    def mean_error(self) -> tuple[float, float]:
+        """Mean and standard error; the error of a single sample is NaN."""
+        if self.factor is None:
+            raise ValueError("there are no samples yet")
+        if not np.all(np.isfinite(self.factor)):  # for the caller to notice, and to say why
+            return math.nan, math.nan
+        size = self.factor.shape[1]
+        factor = np.zeros((size, size))
+        factor[: len(self.factor)] = self.factor
+        norms = np.linalg.norm(factor, axis=0)
+        spreads = np.linalg.norm(factor[1:, 1:-1], axis=0)  # about the mean: less the first row
+        # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
+        enough = self.count >= 20 * len(spreads)
+        used = np.flatnonzero((spreads > 1e-12 * norms[1:-1]) & enough)
+        scale = np.concatenate([[math.sqrt(self.count)], spreads[used]])
+        # Columns of one length. Controls that say the same but for rounding: a fit to the rounding
+        # would bias the mean, hence the limit on how unlike the columns must be.
+        design = factor[:, np.concatenate([[0], 1 + used])] / scale
+        fitted, _, rank, _ = np.linalg.lstsq(design, factor[:, -1], rcond=1e-4)
+        residual = (factor[:, -1] - design @ fitted)[1:]
+        degrees = self.count - int(rank)
+        spread = np.linalg.norm(residual) / math.sqrt(degrees) if degrees > 0 else math.nan
+        mean = self.origin + float(fitted[0] / scale[0])
+        return mean, float(spread / math.sqrt(self.count))

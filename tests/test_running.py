@@ -1,0 +1,50 @@
+"""Means of samples that come in blocks: those of all samples at once, by the textbook's formula."""
+
+import math
+
+import numpy as np
+import pytest
+
+from irsppl._running import RunningMean
+
+
+def at_once(samples, controls):
+    """Least squares on everything together; the mean is the intercept."""
+    design = np.stack([np.ones(len(samples)), *controls], axis=1)
+    fitted = np.linalg.solve(design.T @ design, design.T @ samples)
+    residual = samples - design @ fitted
+    spread = math.sqrt(residual @ residual / (len(samples) - design.shape[1]))
+    return fitted[0], spread / math.sqrt(len(samples))
+
+
+def in_blocks(samples, controls, cuts):
+    running = RunningMean()
+    for part in np.split(np.arange(len(samples)), cuts):
+        running.add(samples[part], [control[part] for control in controls])
+    return running.mean_error()
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2, 3, 500], range(10, 1000, 10)], ids=str)
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_blocks_give_the_mean_of_all_samples(number, cuts):
+    rng = np.random.default_rng(3)
+    controls = [rng.normal(size=1000) * 10.0**i for i in range(number)]
+    samples = 1e3 + sum(controls, np.zeros(1000)) + 0.1 * rng.normal(size=1000)
+    wanted = at_once(samples, controls)
+    assert in_blocks(samples, controls, list(cuts)) == pytest.approx(wanted, rel=1e-11)
+
+
+def test_without_controls_it_is_the_plain_mean():
+    samples = np.random.default_rng(4).normal(size=500)
+    wanted = samples.mean(), samples.std(ddof=1) / math.sqrt(500)
+    assert in_blocks(samples, [], [100, 101]) == pytest.approx(wanted, rel=1e-13)
+
+
+def test_samples_all_alike_have_no_error_and_a_single_one_has_none_to_tell():
+    assert in_blocks(np.full(90, 0.1), [], [30]) == (0.1, 0.0)
+    mean, error = in_blocks(np.array([2.0]), [], [])
+    assert mean == 2.0 and math.isnan(error)
+
+
+def test_what_is_not_a_number_stays_one():
+    assert all(map(math.isnan, in_blocks(np.array([1.0, np.inf, 2.0]), [], [])))
