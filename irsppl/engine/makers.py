@@ -45,6 +45,7 @@ from irsppl.policies import (
     Random,
     TSRatio,
 )
+from irsppl.policies.irs import HostIRS
 from irsppl.policies.kl_ucb import DIVERGENCES, own_divergence
 from irsppl.policies.ucb1 import reward_scale
 
@@ -66,8 +67,8 @@ class Rule(NamedTuple):
 
 def rule_of(policy: Policy, state: Situation) -> Rule | None:
     """The policy's rule in this situation, or None where it has none."""
-    if isinstance(policy, IRS):
-        penalty = policy.penalty
+    if type(policy) in (IRS, HostIRS):
+        penalty = policy.penalty  # type: ignore[attr-defined]
         found = SAMPLED.get(type(penalty))
         return None if found is None else found(penalty, state)
     found = RULES.get(type(policy))
@@ -270,12 +271,12 @@ def _v_emax(penalty: VEMax, state: Situation) -> Rule | None:
 
 def _v_solo(penalty: VSolo, state: Situation) -> Rule | None:
     natural = state.belief.kernel_state()
-    if natural is None or not state.plain:
+    if natural is None or not state.plain or state.num_arms < 2:
         return None
-    scale, level = penalty.scale_for(state.num_arms), penalty.level
+    code, scale = natural[0], penalty.scale_for(state.num_arms)
 
     def make(state: Situation) -> Any:
-        return v_solo.v_solo(natural[0], scale, level, state.num_arms, state.remaining)
+        return v_solo.v_solo(state.num_arms, state.remaining, code, scale, penalty.level)
 
     return Rule(make, frozenset({"path"}))
 

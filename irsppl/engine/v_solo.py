@@ -1,4 +1,4 @@
-"""IRS.V-Solo: the most pulled arm of the leave-one-out problem of one sampled future."""
+"""IRS.V-Solo: the best allocation of one future in which pulls are charged for their news."""
 
 from __future__ import annotations
 
@@ -9,49 +9,58 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
-from irsppl.inner.cpu import solo
+from irsppl.inner.cpu import allocation, solo
+from irsppl.inner.cpu.allocation import PAD
 
 
 class VSolo(NamedTuple):
-    """What `irsppl.inner.cpu.solo` asks for, for a natural family of the given code."""
+    """cells, marks, least, counts: work arrays of `irsppl.inner.cpu.allocation`."""
 
-    code: int
+    cells: NDArray[np.float32]
+    marks: NDArray[np.int64]
+    least: NDArray[np.float64]
+    counts: NDArray[np.int32]
+    horizon: int
+    code: int  # of the family
     scale: float
     level: float
     table: NDArray[np.float32]
     step: float
-    horizon: int
-    scratch: tuple[NDArray, ...]
+    paths: NDArray[np.float64]  # [K, T]
+    cdfs: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    levels: NDArray[np.float64]
+
+
+def v_solo(num_arms: int, horizon: int, code: int, scale: float, level: float) -> VSolo:
+    """For so many arms and periods, of the family with that code."""
+    return VSolo(
+        *allocation.workspace(num_arms, horizon),
+        np.empty(num_arms, np.int32),
+        horizon,
+        code,
+        scale,
+        level,
+        *solo.slopes_table(),
+        np.empty((num_arms, horizon)),
+        np.empty((num_arms, solo.CELLS + 1)),
+        np.empty(solo.CELLS),
+        np.empty((2, num_arms)),
+    )
 
 
 stateless(VSolo)
 
 
-def v_solo(code: int, scale: float, level: float, num_arms: int, horizon: int) -> VSolo:
-    table, step = solo.slopes_table()
-    return VSolo(code, scale, level, table, step, horizon, solo.workspace(num_arms, horizon))
-
-
 @implements(verbs.choose, VSolo)
 def _(rule, family, limits, rng, period, remaining):
+    for a in range(rule.counts.size):
+        verbs.draw_path(family, rng, a, remaining, rule.paths[a], 0, False)
     if remaining == 1:
-        best = 0
-        for a in range(1, family.xi.size):
-            if verbs.mean(family, a) > verbs.mean(family, best):
-                best = a
-        return best
-    paths = rule.scratch[4]
-    for a in range(family.xi.size):
-        verbs.draw_path(family, rng, a, remaining, paths[a], 0, False)
-    return solo.most_pulled(
-        rule.code,
-        family.nu,
-        family.sd,
-        remaining,
-        rule.horizon,
-        rule.scale,
-        rule.level,
-        rule.table,
-        rule.step,
-        rule.scratch,
-    )
+        return np.argmax(rule.paths[:, 0])
+    values = (rule.scale, rule.level, rule.table, rule.step)
+    work = (rule.cdfs, rule.weights, rule.levels, rule.cells)
+    stride = allocation.row_stride(rule.horizon)
+    arms = (rule.code, rule.paths, family.nu, family.sd)
+    solo.pay(*arms, remaining, *values, *work, PAD, stride, rule.least)
+    return verbs.best_groups(limits.purse, rule, rule.counts.size, remaining)

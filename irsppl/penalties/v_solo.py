@@ -59,7 +59,7 @@ class VSolo(LeaveOneOut):
         return (self.level,)
 
     def scale_for(self, num_arms: int) -> float:
-        """The scale as given, as picked on a pilot, or the usual one."""
+        """The scale that was given or picked, else one that suits so many arms."""
         if self.scale is not None:
             return self.scale
         if self.picked is not None:

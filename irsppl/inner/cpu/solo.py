@@ -1,49 +1,32 @@
-"""IRS.V-Solo as a policy: the arm that one sampled future speaks for.
+"""What pulls pay in IRS.V-Solo as a policy, along one sampled future.
 
-Each decision samples a future from the posterior and solves its leave-one-out inner problem, with
-one-armed values for the periods that are left.  These would need a table for every posterior and
-every number of periods, so one table of Gaussian arms serves all: up to steps too small to matter,
-a one-armed value depends on what the posterior is worth over what is left, and on the distance to
-the option in posterior deviations.  A policy needs no exact mean of zero.
+One-armed values would need a table for every posterior and every number of periods, so one table of
+Gaussian arms serves all: up to steps too small to matter, a one-armed value depends on what the
+posterior is worth over what is left, and on the distance to the option in posterior deviations.
+A policy needs no exact mean of zero.
 """
 
 import math
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from irsppl.inner.cpu import allocation, families
-from irsppl.inner.cpu.allocation import PAD
+from irsppl.inner.cpu import families
 from irsppl.inner.cpu.one_armed import REACH, gaussian_slopes
 from irsppl.inner.cpu.rng import KERNEL
 
-__all__ = ["most_pulled", "slopes_table", "workspace"]
+__all__ = ["CELLS", "pay", "slopes_table"]
 
 _PRIOR, _PERIODS = 0.25, 400
-_CELLS = 24
+CELLS = 24
 _ROOT_HALF = math.sqrt(0.5)
-
-_Scratch: TypeAlias = tuple[NDArray, ...]
-
-
-def workspace(num_arms: int, horizon: int) -> _Scratch:
-    """Work arrays: cells, marks, least of `allocation.workspace`; counts [K]; paths [K, T];
-    cdfs [K, cells + 1]; weights [cells]; mean and deviation of each arm at the level [2, K]."""
-    return (
-        *allocation.workspace(num_arms, horizon),
-        np.empty(num_arms, np.int32),
-        np.empty((num_arms, horizon)),
-        np.empty((num_arms, _CELLS + 1)),
-        np.empty(_CELLS),
-        np.empty((2, num_arms)),
-    )
 
 
 @lru_cache(maxsize=1)
 def slopes_table() -> tuple[NDArray[np.float32], float]:
+    """(slope and half the curvature [periods, X, 2], step of its grid)."""
     table, step, _ = gaussian_slopes(_PRIOR, _PERIODS, _PERIODS)
     return table, step
 
@@ -78,7 +61,7 @@ def _others(
 ) -> None:
     """CDFs [K, cells + 1] of the arms at the edges of the cells."""
     for a in range(levels.shape[1]):
-        for e in range(_CELLS + 1):
+        for e in range(CELLS + 1):
             apart = (levels[0, a] - low - e * width) / levels[1, a]
             cdfs[a, e] = 0.5 * math.erfc(apart * _ROOT_HALF)
 
@@ -97,7 +80,7 @@ def _slopes(
     """(slope, half the curvature) of the one-armed value, averaged over the options."""
     last = table.shape[1] - 1
     slope, bend = 0.0, 0.0
-    for g in range(_CELLS):
+    for g in range(CELLS):
         weight = weights[g]
         if weight > 1e-4:
             at = ((mean - low - (g + 0.5) * width) / sd + REACH) / step
@@ -110,75 +93,73 @@ def _slopes(
 
 
 @njit(**KERNEL)
-def most_pulled(
-    family: int,
+def pay(
+    code: int,
+    paths: NDArray[np.float64],
     nu: NDArray[np.float64],
     noise_sd: NDArray[np.float64],
     remaining: int,
-    horizon: int,
     scale: float,
     level: float,
     table: NDArray[np.float32],
     step: float,
-    scratch: _Scratch,
-) -> int:
-    """The arm with the most pulls in the best allocation of one future.
+    cdfs: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    levels: NDArray[np.float64],
+    cells: NDArray[np.float32],
+    start: int,
+    stride: int,
+    least: NDArray[np.float64],
+) -> None:
+    """Running sums of what pulls pay, at ``cells[start + a stride + n]``; the least of one pull.
 
-    ``scratch`` holds the posterior means along it, paths [K, remaining]; ``horizon`` is what it was
-    made for.
+    ``paths`` [K, remaining]: posterior means along the future; ``nu`` [K]: what each posterior is
+    worth now; code: of the family; cdfs [K, CELLS + 1], weights [CELLS], levels [2, K]: work.
     """
-    cells, marks, least, counts, paths, cdfs, weights, levels = scratch
     num_arms = nu.size
     known = min(max(1, int(level * remaining + 0.5)), remaining - 1)
     for a in range(num_arms):
-        worth = nu[a] + known
-        levels[0, a] = paths[a, known]
-        levels[1, a] = max(_deviation(family, paths[a, known], worth, noise_sd[a]), 1e-9)
+        mean = paths[a, known]
+        levels[0, a] = mean
+        levels[1, a] = max(_deviation(code, mean, nu[a] + known, noise_sd[a]), 1e-9)
     # Cells from below the second best of the arms to above the best.
+    high = -np.inf
     for a in range(num_arms):
         least[a] = levels[0, a] - 3.5 * levels[1, a]
-    low, high = _second(least), -np.inf
-    for a in range(num_arms):
         high = max(high, levels[0, a] + 3.5 * levels[1, a])
-    width = (high - low) / _CELLS
+    low = _second(least)
+    width = (high - low) / CELLS
     _others(levels, cdfs, low, width)
-    stride = allocation.row_stride(horizon)
     for a in range(num_arms):
         before = 0.0
-        for g in range(_CELLS):
+        for g in range(CELLS):
             below = 1.0
-            if g < _CELLS - 1:
+            if g < CELLS - 1:
                 for b in range(num_arms):
                     if b != a:
                         below *= cdfs[b, g + 1]
             weights[g] = below - before
             before = below
-        start = a * stride + PAD
-        cells[start] = 0.0
+        place = start + a * stride
+        cells[place] = 0.0
         total, lowest = 0.0, np.inf
         for n in range(remaining):
             mean = paths[a, n]
-            pay, left = mean, remaining - 1 - n
+            pays, left = mean, remaining - 1 - n
             if left > 0:
                 worth = nu[a] + n
-                sd = max(_deviation(family, mean, worth, noise_sd[a]), 1e-9)
+                sd = max(_deviation(code, mean, worth, noise_sd[a]), 1e-9)
                 ratio = worth / left
                 row = int((ratio * (_PERIODS - 1) - _PRIOR) / (1.0 + ratio) + 0.5)
                 row = min(max(row, 0), _PERIODS - 2)
                 times = left / (_PERIODS - 1.0 - row)
                 slope, bend = _slopes(table, step, row, mean, sd, low, width, weights)
                 change = paths[a, n + 1] - mean
-                after = _deviation(family, paths[a, n + 1], worth + 1.0, noise_sd[a])
+                after = _deviation(code, paths[a, n + 1], worth + 1.0, noise_sd[a])
                 square = change * change + after * after - sd * sd
                 bend *= math.sqrt(times) / (sd * math.sqrt(worth))
-                pay -= scale * times * (change * slope + square * bend)
-            lowest = min(lowest, pay)
-            total += pay
-            cells[start + n + 1] = total
+                pays -= scale * times * (change * slope + square * bend)
+            lowest = min(lowest, pays)
+            total += pays
+            cells[place + n + 1] = total
         least[a] = lowest
-    allocation.solve(cells, marks, least, num_arms, horizon, remaining, counts)
-    chosen = 0
-    for a in range(1, num_arms):
-        if counts[a] > counts[chosen]:
-            chosen = a
-    return chosen
