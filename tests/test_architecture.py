@@ -11,6 +11,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
 # From left to right; a module imports only from its own room or from rooms before it.
 ROOMS = [
     "_checks",
+    "_xla_cache",
     "_progress",
     "_running",
     "_cluster",
