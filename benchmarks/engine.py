@@ -18,6 +18,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import irsppl
+from irsppl import engine
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
 
@@ -130,7 +131,7 @@ def kernel_seconds(bandit, policy, paths):
     simulate = import_module("irsppl.simulation")
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    kernel = simulate._path_kernel(find_policy(policy), bandit)
+    kernel = simulate._plays(engine.kernel(find_policy(policy), bandit), 1)
     if kernel is None:
         return None
     futures = jax.block_until_ready(simulate.draw_outcomes(bandit, jax.random.key(0), 0, paths))

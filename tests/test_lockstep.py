@@ -70,10 +70,8 @@ def heavy_futures():
 
 
 LIMITS = {
-    "none": dict(horizon=5),
-    "delay": dict(horizon=5, delay=[1, 2]),
-    "budget and delay": dict(costs=[1, 1], budget=5, delay=1),
-    "law": dict(horizon=np.array([1.0, 0.8, 0.5, 0.3])),
+    "law and delay": dict(horizon=np.array([1.0, 0.8, 0.5, 0.3]), delay=[1, 2]),
+    "budget": dict(costs=[1, 1], budget=5),
 }
 
 
