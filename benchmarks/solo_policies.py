@@ -18,8 +18,9 @@ from irsppl.studies import STUDIES, find_study, parse_arms
 POLICIES = {
     "irs.index": "irs.index",
     "irs.index*": "irs.index*",
-    "index of 16 futures": irsppl.Index(num_futures=16),
-    "index of 64 futures": irsppl.Index(num_futures=64),
+    "irs.index-16": "irs.index-16",
+    "irs.index-64": "irs.index-64",
+    "irs.index* of 16": irsppl.Index(num_futures=16, star=True),
     "irs.v-zero": "irs.v-zero",
     "irs.v-solo": "irs.v-solo",
     "fh-gittins": "fh-gittins",

@@ -83,10 +83,10 @@ def connected(where: str) -> Iterator[Any]:
         with client:
             yield client
         return
-    # One thread each, for XLA; no limit on memory, at which workers would be ended; and patience,
-    # for on a busy machine a worker takes long to import JAX.
+    # One thread each, for XLA; no limit on memory, at which workers would be ended; and patience:
+    # on a busy machine the successor of a lost worker takes longer to start than Dask waits for it.
     with (
-        dask.config.set({"distributed.comm.timeouts.connect": "300s"}),
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"}),
         LocalCluster(threads_per_worker=1, memory_limit=0, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

@@ -34,7 +34,7 @@ _KNOWN = (
     *("irs.fh", "ts", "irs.index", "irs.v-emax", "irs.v-zero", "irs.ff", "opt", "irs.index*"),
     *("bayes-ucb", "ids", "ogi", "lagr-rt", "greedy", "irs.v-zero-separable"),
     *("irs.mix", "random", "fh-gittins", "ucb1", "kl-ucb", "epsilon-greedy", "lagr-ot", "zero"),
-    *("ts-ratio", "irs.v-solo", "irs.v-fit"),
+    *("ts-ratio", "irs.v-solo", "irs.v-fit", "irs.index-16", "irs.index-64"),
 )
 _SAME = {"ideal": "opt", "lagrangian": "lagr-rt"}
 

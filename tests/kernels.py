@@ -110,7 +110,7 @@ def ids_terms(family, xi, nu, noise_sd, form=ids.MUTUAL):
     m, n, s = as_rows(xi, nu, noise_sd, (arms,))
     delta, gain = np.zeros(arms), np.zeros(arms)
     if family == BETA_BERNOULLI:
-        rule = ids.bernoulli(form, m, n, 1)
+        rule = ids.bernoulli_rule(form, m, n, 1)
         work = (*rule.tables[2:], rule.small, rule.cross, rule.lines)
         found = bernoulli.beta_mixture(form, rule.x, rule.weights, *work)
         mixture.score(form, arms, rule.small[0], rule.cross, delta, gain)

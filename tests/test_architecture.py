@@ -10,6 +10,7 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
 # From left to right; a module imports only from its own room or from rooms before it.
 ROOMS = [
+    "_xla_cache",
     "_checks",
     "_progress",
     "_running",

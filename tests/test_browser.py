@@ -103,6 +103,7 @@ def test_the_page_shows_the_experiment_and_what_is_told(browser, experiment, add
 
 
 def test_the_report_stands_alone(browser, experiment, report):
+    browser.get("about:blank")  # a page that renews itself may still be open
     drive.requested(browser), drive.complaints(browser)
     browser.get(report)
     shows_facts = text_of(browser, "facts")

@@ -345,7 +345,6 @@ def banner(reward=None):
 """
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_numpyro_arms(tmp_path, where):
     """Particles replay bit by bit; the file is named by the user."""
     from irsppl.models import load_model_file
@@ -378,7 +377,6 @@ def test_numpyro_arms(tmp_path, where):
         same(leaves(from_snapshot.bandit), leaves(held))
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_a_changed_model_is_refused_or_agreed_to(tmp_path, where):
     from irsppl.models import load_model_file
 
@@ -563,7 +561,6 @@ def two_functions(tmp_path):
     return path, *load_model_file(path).functions
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_numpyro_arms_come_and_go(where, two_functions):
     """The added arm's function is in the same file; a second process catches up with it."""
     path, banner, guarded = two_functions
@@ -595,7 +592,6 @@ def test_numpyro_arms_come_and_go(where, two_functions):
         assert again.explain(made[3].id)["replayed"]
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_particles_are_joined_and_parted(two_functions):
     """Rows of the clouds, their records and their upkeep, in the order of the arms."""
     from irsppl.live.beliefs import joined, restricted

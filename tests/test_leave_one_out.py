@@ -142,6 +142,11 @@ def test_a_fit_is_at_least_as_tight_and_reports_what_it_found():
     )
     with pytest.raises(ValueError, match="unknown features 'all'; known: full, quick, standard"):
         VFit("all")
+    kept = [*fit.fitted["coefficients"].ravel(), *fit.fitted["price_coefficients"]]
+    again = irsppl.bound(bandit, VFit("quick", kept), key=1, num_samples=3000)
+    np.testing.assert_allclose(again.samples, fit.samples)  # the pilot is not among them
+    with pytest.raises(ValueError, match="coefficients must be 4 finite numbers"):
+        irsppl.bound(bandit, VFit("quick", [1.0]))
 
 
 @pytest.mark.parametrize("control", [SecondBest(), LevelMax(0.45), OneArmed(0.45)])

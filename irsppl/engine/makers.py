@@ -9,11 +9,23 @@ import numpy as np
 
 from irsppl._checks import host64
 from irsppl.beliefs.linear_gaussian import LinearGaussian
-from irsppl.engine import bayes_ucb, ids, index, mix, ogi, rules, tables, ucb, v_emax, v_zero
+from irsppl.engine import (
+    bayes_ucb,
+    ids,
+    index,
+    mix,
+    ogi,
+    rules,
+    tables,
+    ucb,
+    v_emax,
+    v_solo,
+    v_zero,
+)
 from irsppl.engine.families.counts import counts
 from irsppl.engine.situation import Situation
 from irsppl.inner.cpu.families import BETA_BERNOULLI, NORMAL_NORMAL
-from irsppl.penalties import FH, TS, Mix, VEMax, VZero, VZeroSeparable
+from irsppl.penalties import FH, TS, Mix, VEMax, VSolo, VZero, VZeroSeparable
 from irsppl.penalties.ideal import optimal_table, planning_root
 from irsppl.penalties.lagrangian import solved_tables
 from irsppl.policies import (
@@ -54,8 +66,8 @@ class Rule(NamedTuple):
 
 def rule_of(policy: Policy, state: Situation) -> Rule | None:
     """The policy's rule in this situation, or None where it has none."""
-    if type(policy) is IRS:
-        penalty = policy.penalty  # type: ignore[attr-defined]
+    if isinstance(policy, IRS):
+        penalty = policy.penalty
         found = SAMPLED.get(type(penalty))
         return None if found is None else found(penalty, state)
     found = RULES.get(type(policy))
@@ -130,8 +142,8 @@ def _ids(policy: IDS, state: Situation) -> Rule | None:
 
     def make(state: Situation) -> Any:
         if code == NORMAL_NORMAL:
-            return ids.gaussian(form, nu)
-        return ids.bernoulli(form, xi, nu, state.remaining + int(state.waiting.sum()))
+            return ids.gaussian_rule(form, nu)
+        return ids.bernoulli_rule(form, xi, nu, state.remaining + int(state.waiting.sum()))
 
     return Rule(make)
 
@@ -256,6 +268,18 @@ def _v_emax(penalty: VEMax, state: Situation) -> Rule | None:
     return Rule(lambda state: v_emax.v_emax(code, xi, nu, state.remaining), frozenset({"path"}))
 
 
+def _v_solo(penalty: VSolo, state: Situation) -> Rule | None:
+    natural = state.belief.kernel_state()
+    if natural is None or not state.plain:
+        return None
+    scale, level = penalty.scale_for(state.num_arms), penalty.level
+
+    def make(state: Situation) -> Any:
+        return v_solo.v_solo(natural[0], scale, level, state.num_arms, state.remaining)
+
+    return Rule(make, frozenset({"path"}))
+
+
 _Maker = Callable[[Any, Situation], Rule | None]
 RULES: dict[type, _Maker] = {
     Random: _random,
@@ -280,4 +304,5 @@ SAMPLED: dict[type, _Maker] = {
     VZeroSeparable: _v_zero,
     Mix: _mix,
     VEMax: _v_emax,
+    VSolo: _v_solo,
 }

@@ -11,7 +11,8 @@ from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.leave_one_out import Arms
 from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot
-from irsppl.penalties._view import View, arms_of
+from irsppl.penalties._moments import moments
+from irsppl.penalties._view import View
 
 
 class Features(NamedTuple):
@@ -49,16 +50,26 @@ class VFit(LeaveOneOut):
     other options lam; for Bernoulli and Gaussian arms there are prices too, what the best arms will
     have shown less what is expected of it. features: "quick", "standard" or "full", in order of
     cost. The coefficients minimise the bound on a pilot and are then frozen: the bound is estimated
-    on fresh futures. Without a pilot it is V-Solo.
+    on fresh futures. Without a pilot it is V-Solo. coefficients: those of an earlier fit, instead
+    of a pilot.
     """
 
     name: ClassVar[str] = "irs.v-fit"
     features: str = eqx.field(static=True, default="full")
     coefficients: tuple[float, ...] | None = eqx.field(static=True, default=None)
 
-    def __init__(self, features: str = "full"):
+    def __init__(self, features: str = "full", coefficients: tuple[float, ...] | None = None):
         self.features = one_of("features", features, FEATURES)
-        self.coefficients = None
+        self.coefficients = None if coefficients is None else tuple(map(float, coefficients))
+
+    def check(self, bandit: Bandit) -> None:
+        super().check(bandit)
+        given, needed = self.coefficients, len(self._start(bandit))
+        if given is not None and (len(given) != needed or not np.all(np.isfinite(given))):
+            raise ValueError(
+                f"coefficients must be {needed} finite numbers for these arms and features="
+                f"{self.features!r}, got {len(given)}: {given!r}"
+            )
 
     @property
     def label(self) -> str:
@@ -88,7 +99,7 @@ class VFit(LeaveOneOut):
         return np.concatenate([start.ravel(), np.zeros(self._num_prices(bandit))])
 
     def _num_prices(self, bandit: Bandit) -> int:
-        if not arms_of(bandit, self.shares).exact:  # their means would not be zero
+        if not moments(bandit.belief).exact:  # their means would not be zero
             return 0
         return len(self._kinds.prices) * (2 if bandit.num_arms == 2 else 4)
 
@@ -103,7 +114,7 @@ class VFit(LeaveOneOut):
         weights = self._weights(view, chosen[:count].reshape(self._shape))
         charged = view.charges(weights)
         if prices is not None and np.any(chosen[count:]):
-            charged = charged + np.tensordot(prices, chosen[count:], (1, 0))
+            charged += np.einsum("sfan,f->san", prices, chosen[count:].astype(prices.dtype))
         return view.solve(charged)
 
     def _prices(self, view: View) -> np.ndarray | None:
@@ -115,7 +126,7 @@ class VFit(LeaveOneOut):
         if not view.arms.exact:
             return None
         size, horizon = view.arms.plan.rows, round(view.expected)
-        found = []
+        found: list[np.ndarray] = []
         for share in self._kinds.prices:
             last = max(1, min(size - 1, size - view.horizon + round(share * horizon)))
             paths = view.arms.hinges(view.futures, last)
@@ -125,7 +136,9 @@ class VFit(LeaveOneOut):
             for path in np.moveaxis(paths, 1, 0)[:kinds]:
                 value = np.pad(path[..., -1:] - path[..., :-1], fill)
                 news = np.pad(np.diff(path, axis=2) * left, fill)
-                found += [view.schedule.per_pull(value), view.schedule.per_pull(news, True)]
+                for rows, only_new in ((value, False), (news, True)):
+                    each = view.schedule.per_pull(rows, only_new)
+                    found.append(each.astype(view.arms.dtype))
         return np.stack(found, axis=1)
 
     def _weights(self, view: View, chosen: np.ndarray) -> np.ndarray:
@@ -149,13 +162,17 @@ class VFit(LeaveOneOut):
         return out.reshape(len(totals), -1)
 
     def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VFit:
+        if self.coefficients is not None:
+            return self
         from scipy.optimize import minimize
 
         kinds = self._kinds
         size = _pilot_size(kinds.pilot, bandit)
         pilot = Pilot(bandit, draw, size, known, kinds.levels, self.shares)
         view, prices = pilot.view, self._prices(pilot.view)
-        totals = None if prices is None else np.cumsum(prices, axis=3)
+        totals: np.ndarray | None = None
+        if prices is not None:
+            totals = np.cumsum(prices, axis=3, dtype=view.arms.dtype)
 
         def collected(counts: np.ndarray) -> np.ndarray:
             found = self._collected(view, counts)
@@ -195,10 +212,7 @@ class VFit(LeaveOneOut):
                 options={"maxfun": _EVALUATIONS},
             )
             best, lowest = best + turn @ found.x, float(found.fun)
-        copy = VFit(self.features)
-        # A fresh copy: nobody else holds it.
-        object.__setattr__(copy, "coefficients", tuple(float(c) for c in best))
-        return copy
+        return VFit(self.features, tuple(best))
 
     def work(self, bandit: Bandit) -> int:
         return 2 * _ROUNDS * _EVALUATIONS * _pilot_size(self._kinds.pilot, bandit)

@@ -35,3 +35,14 @@ class IRS(Policy):
     @property
     def grows(self) -> bool:
         return self.penalty.grows
+
+
+class HostIRS(IRS):
+    """The same for a penalty that is solved on the host."""
+
+    traceable: ClassVar[bool] = False
+
+
+def irs_policy(penalty: Penalty) -> IRS:
+    """The IRS policy of a penalty."""
+    return IRS(penalty) if penalty.traceable else HostIRS(penalty)

@@ -78,11 +78,9 @@ def _normal_gamma(belief: Any, needs: frozenset[str]) -> Maker:
     return lambda horizon, _: normal_inverse_gamma(mean, precision, shape, rate, horizon)
 
 
-def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker | None:
-    if needs & {"index", "quantile", "gain"}:
-        return None
+def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker:
     alpha, values = belief.finite_support()
-    return lambda horizon, _: dirichlet_categorical(alpha, values)
+    return lambda horizon, _: dirichlet_categorical(alpha, values, horizon)
 
 
 def _linear(belief: Any, needs: frozenset[str]) -> Maker | None:

@@ -49,7 +49,7 @@ class Bernoulli(NamedTuple):
     mixture: NDArray[np.float64]  # [3] that of the state now
 
 
-def bernoulli(form: int, xi: Any, nu: Any, pulls: int) -> Bernoulli:
+def bernoulli_rule(form: int, xi: Any, nu: Any, pulls: int) -> Bernoulli:
     """Arms xi, nu [K] that are pulled so many times at most."""
     state = np.array([xi, nu], np.float64)
     x, weights = _unit_nodes(state[0], state[1] - state[0], pulls)

@@ -65,7 +65,7 @@ class Gaussian(NamedTuple):
     mixture: NDArray[np.float64]  # [3]
 
 
-def gaussian(form: int, nu: Any) -> Gaussian:
+def gaussian_rule(form: int, nu: Any) -> Gaussian:
     """Arms with pseudo-counts nu [K]."""
     nu = np.array(nu, np.float64)
     arms, x, w, tables, small, cross, lines = gaussian_work(form, nu)
