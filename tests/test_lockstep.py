@@ -21,7 +21,7 @@ import irsppl
 from irsppl import engine
 from irsppl.beliefs._batch import atom_laws
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning, thin
-from irsppl.engine import clouds
+from irsppl.engine import dispatch
 from irsppl.engine.families import start_of
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
@@ -70,10 +70,8 @@ def heavy_futures():
 
 
 LIMITS = {
-    "none": dict(horizon=5),
-    "delay": dict(horizon=5, delay=[1, 2]),
-    "budget and delay": dict(costs=[1, 1], budget=5, delay=1),
-    "law": dict(horizon=np.array([1.0, 0.8, 0.5, 0.3])),
+    "law and delay": dict(horizon=np.array([1.0, 0.8, 0.5, 0.3]), delay=[1, 2]),
+    "budget": dict(costs=[1, 1], budget=5),
 }
 
 
@@ -120,17 +118,17 @@ def played():
     bandit = heavy_bandit()
     kept = {}
 
-    class Watched(clouds.CloudPlay):
+    class Watched(dispatch.CloudPlay):
         def __init__(self, *args):
             super().__init__(*args)
             kept["host"] = self
 
-    before = clouds.CloudPlay
-    clouds.CloudPlay = Watched
+    before = dispatch.CloudPlay
+    dispatch.CloudPlay = Watched
     try:
         made = engine.kernel(find_policy("random"), bandit).played(rewards, seeds)
     finally:
-        clouds.CloudPlay = before
+        dispatch.CloudPlay = before
     return made, kept["host"]
 
 
