@@ -20,7 +20,7 @@ _SOLID = (
 )
 _BROKEN = (
     *("#6A3D9A", "#E31A1C", "#004D40", "#FB9A99", "#1F3A5F", "#FDBF6F", "#A6CEE3", "#B2DF8A"),
-    *("#C2A5CF", "#5C4033", "#FF00AA"),
+    *("#C2A5CF", "#5C4033", "#FF00AA", "#808000", "#4B6FFF"),
 )
 _COLOURS = _SOLID + _BROKEN
 _MARKERS = "osD^vP*X<>hpd"

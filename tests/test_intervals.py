@@ -1,6 +1,6 @@
 """95 % intervals of bounds and of policy values hold their truths as often as they say.
 
-`benchmarks/coverage.py` has the same for more penalties and seeds.
+`benchmarks/intervals.py` has the same for more penalties and seeds.
 """
 
 import numpy as np

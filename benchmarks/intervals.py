@@ -1,6 +1,6 @@
 """Do 95 % intervals hold what they promise? Bounds and values whose truth is known, many seeds.
 
-    python benchmarks/coverage.py [--seeds 50]
+    python benchmarks/intervals.py [--seeds 50]
 
 Two and three Bernoulli arms so small that every outcome can be listed: the exact bound of a penalty
 with frozen coefficients is a sum over all of them. The value of `opt` is V*. A certificate's lower
