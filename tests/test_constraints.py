@@ -564,7 +564,7 @@ def test_combinations_that_do_not_exist_are_refused(options, penalty, message):
     [
         (dict(horizon=5, delay=1), "opt", "does not plan for a delay"),
         (dict(horizon=5, delay=1), "fh-gittins", "does not plan for a delay"),
-        (dict(costs=[1, 2], budget=5), "irs.index", "does not plan for a budget"),
+        (dict(costs=[1, 2], budget=5), "irs.mix", "does not plan for a budget"),
         (dict(costs=[1, 2], budget=5), "bayes-ucb", "does not plan for a budget"),
         (dict(horizon=[1, 0.5]), "lagr-ot", "does not plan for a horizon law"),
         (dict(horizon=5), "ts-ratio", "for bandits with costs"),

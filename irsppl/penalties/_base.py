@@ -165,7 +165,10 @@ _INSTEAD = {
 def check_constraints(name: str, serves: frozenset[str], bandit: Bandit) -> None:
     """Refuse a bandit whose constraints are not planned for."""
     for constraint in sorted(bandit.constraints - serves):
-        raise ValueError(f"{name} does not plan for a {constraint}; use {_INSTEAD[constraint]}")
+        raise ValueError(
+            f"{name} does not plan for a {constraint}, which this bandit has; use "
+            f"{_INSTEAD[constraint]}"
+        )
 
 
 # A bound that needs one quadrature per period is sampled instead beyond so many.
