@@ -16,8 +16,8 @@ from irsppl.studies.store import Store
 from irsppl.studies.work import Work
 
 # (arms, horizon, replications measured).
-CASES = [(2, 10, 20_000), (10, 100, 2000), (10, 1000, 500), (100, 1000, 100), (1000, 1000, 20)]
-LONG = [(10, 10_000, 16), (10, 100_000, 4)]
+CASES = [(2, 10, 20_000), (10, 100, 2000), (10, 1000, 500), (100, 1000, 16)]
+LONG = [(10, 10_000, 16)]
 POLICIES = ("ts", "irs.fh", "irs.index")
 PENALTIES = ("irs.ff", "irs.v-zero")
 
