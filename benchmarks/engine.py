@@ -5,11 +5,12 @@ Each figure is a ratio of two measurements of one run: the same policy, K = 3, T
 Times are those of the process on its core, so that a busy machine does not enter them; "two cores",
 with --two-cores, is one thread's wall time over that of two and wants a quiet machine.
 Run: python benchmarks/engine.py [--paths 200] [--only quadrature,delay]
+     python benchmarks/engine.py --rules: every other rule on Beta-Bernoulli, Gaussian and
+     logistic-normal arms, against `ts` on Beta-Bernoulli ones.
 """
 
 import argparse
 import time
-from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +19,14 @@ import numpyro
 import numpyro.distributions as dist
 
 import irsppl
+from irsppl import engine
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
+from irsppl.simulation import draw_outcomes
 
 POLICIES = ["ts", "irs.fh", "irs.v-zero", "irs.index"]
+RULES = ["ts", "irs.mix", "irs.v-emax", "ids", "bayes-ucb", "ogi", "ucb1", "kl-ucb"]
+RULES += ["epsilon-greedy", "fh-gittins", "lagr-rt"]
 NUM_ARMS, HORIZON = 3, 100
 
 
@@ -39,6 +44,17 @@ def shared(arm, reward=None):
     base = numpyro.sample("base", dist.Normal(0.0, 1.0))
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
     numpyro.sample("reward", dist.Bernoulli(logits=base + slope * (arm - 1.0)), obs=reward)
+
+
+def location(reward=None):
+    place = numpyro.sample("place", dist.Normal(0.0, 1.0))
+    numpyro.sample("reward", dist.StudentT(4.0, place, 1.0), obs=reward)
+
+
+def student(reward=None):
+    place = numpyro.sample("place", dist.Normal(0.0, 1.0))
+    scale = numpyro.sample("scale", dist.LogNormal(-1.0, 0.5))
+    numpyro.sample("reward", dist.StudentT(4.0, place, scale), obs=reward)
 
 
 def beta():
@@ -65,10 +81,22 @@ CASES = {
         lambda: irsppl.Bandit(
             irsppl.from_numpyro_joint(
                 shared, NUM_ARMS, representation="particles", num_particles=256
-            ),
+            ).for_simulation(),  # points that stay where they are
             HORIZON,
         ),
         15,
+    ),
+    "quadrature, many rewards": (
+        lambda: irsppl.Bandit(irsppl.from_numpyro(location, NUM_ARMS), HORIZON),
+        8,
+    ),
+    "particles that move": (
+        lambda: irsppl.Bandit(irsppl.from_numpyro(student, NUM_ARMS), HORIZON),
+        100,
+    ),
+    "joint particles that move": (
+        lambda: irsppl.Bandit(irsppl.from_numpyro_joint(shared, NUM_ARMS), HORIZON),
+        100,
     ),
     "delay 10": (lambda: irsppl.Bandit(beta(), HORIZON, delay=10), 4),
     "delay 2, 10, never": (lambda: irsppl.Bandit(beta(), HORIZON, delay=[2, 10, np.inf]), 4),
@@ -104,27 +132,22 @@ def policy_on(bandit, policy):
 
 def kernel_seconds(bandit, policy, paths):
     """(seconds per path, gain by a second thread), or None without a kernel; the best of three."""
-    simulate = import_module("irsppl.simulation")
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    kernel = simulate._path_kernel(find_policy(policy), bandit)
+    kernel = engine.kernel(find_policy(policy), bandit)
     if kernel is None:
         return None
-    futures = jax.block_until_ready(simulate.draw_outcomes(bandit, jax.random.key(0), 0, paths))
+    futures = jax.block_until_ready(draw_outcomes(bandit, jax.random.key(0), 0, paths))
     futures = jax.tree.map(np.asarray, futures.bare())
-    seeds = streams((0, 1), 2, 0, paths)
-    halves = [slice(0, paths // 2), slice(paths // 2, paths)]
-    kernel(jax.tree.map(lambda x: x[:2], futures), seeds[:2])
+    fields, seeds = (futures.delays, futures.periods), streams((0, 1), 2, 0, paths)
+    few = (None if field is None else field[:2] for field in fields)
+    kernel.paths(futures.rewards[:2], seeds[:2], *few)
 
     def one():
-        kernel(futures, seeds)
+        kernel.paths(futures.rewards, seeds, *fields)
 
     def two():
-        from concurrent.futures import ThreadPoolExecutor
-
-        parts = [jax.tree.map(lambda x, h=h: x[h], futures) for h in halves]
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(kernel, parts, [seeds[h] for h in halves]))
+        kernel.paths(futures.rewards, seeds, *fields, threads=2)
 
     walls = [min(timed(run, time.perf_counter) for _ in range(3)) for run in (one, two)]
     return min(timed(one) for _ in range(3)) / paths, walls[0] / walls[1]
@@ -174,12 +197,45 @@ def main(paths, only, simulate, cores):
             print(line, flush=True)
 
 
+def rules(paths, cores):
+    """Every rule on three kinds of arms; `irs.v-emax` on two of them."""
+    print(f"K = {NUM_ARMS}, T = {HORIZON}, {paths} paths, ms per path, one core")
+    kinds = {
+        "Beta-Bernoulli": beta,
+        "Gaussian": lambda: irsppl.NormalNormal(np.zeros(3), np.ones(3), np.ones(3)),
+        "quadrature": lambda: irsppl.from_numpyro(logistic_normal, NUM_ARMS),
+    }
+    base = None
+    for policy in RULES:
+        for name, make in kinds.items():
+            belief = make()
+            if policy == "irs.v-emax":
+                if belief.kernel_state() is None:
+                    continue
+                belief = jax.tree.map(lambda leaf: leaf[1:], belief)
+            bandit = irsppl.Bandit(belief, HORIZON)
+            try:
+                find_policy(policy).verify(bandit)
+            except ValueError:
+                continue
+            found = kernel_seconds(bandit, policy, paths)
+            if found is None:
+                print(f"{policy:16}{name:16}     none")
+                continue
+            base = base or found[0]
+            line = f"{policy:16}{name:16}{found[0] * 1e3:9.4f}{found[0] / base:8.2f}x"
+            print(line + (f"{found[1]:8.2f}x" if cores else ""), flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--paths", type=int, default=200)
     parser.add_argument("--only", default="")
     parser.add_argument("--kernels-only", action="store_true")
     parser.add_argument("--two-cores", action="store_true")
+    parser.add_argument("--rules", action="store_true")
     options = parser.parse_args()
+    if options.rules:
+        raise SystemExit(rules(options.paths, options.two_cores))
     only = [part for part in options.only.split(",") if part]
     main(options.paths, only, not options.kernels_only, options.two_cores)

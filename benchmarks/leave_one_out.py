@@ -1,6 +1,7 @@
 """Leave-one-out bounds on the instances of docs/leave-one-out.md.
 
     python benchmarks/leave_one_out.py [case ...]        # all cases, or those named
+    python benchmarks/leave_one_out.py --constrained     # delays, budgets, a law of the horizon
     python benchmarks/leave_one_out.py --figure          # docs/figures/leave-one-out.png
 
 Each row: regret bound (standard error), seconds of processor time. Cases are listed in `CASES`.
@@ -16,8 +17,9 @@ import numpy as np
 import irsppl
 
 
-def bernoulli(arms, horizon):
-    return irsppl.Bandit(irsppl.BetaBernoulli(np.ones(arms), np.ones(arms)), horizon)
+def bernoulli(arms, horizon=None, **options):
+    belief = irsppl.BetaBernoulli(np.ones(arms), np.ones(arms))
+    return irsppl.Bandit(belief, horizon, **options)
 
 
 def gaussian(arms, horizon, noise=None):
@@ -42,26 +44,37 @@ CASES = {
     "bernoulli-10": (lambda: bernoulli(10, 500), {"zero": 4000, "solo": 8000, "fit": 3000}),
     "bernoulli-10-short": (lambda: bernoulli(10, 100), {"zero": 6000, "solo": 6000, "fit": 6000}),
     "gaussian-2": (lambda: gaussian(2, 200), {"zero": 8000, "solo": 8000, "fit": 8000}),
-    "gaussian-10": (lambda: gaussian(10, 500), {"zero": 2000, "solo": 2000}),
+    "gaussian-10": (lambda: gaussian(10, 500), {"zero": 2000, "solo": 2000, "fit": 1000}),
     "gaussian-5-noise": (
         lambda: gaussian(5, 500, [0.1, 0.4, 1.0, 4.0, 10.0]),
-        {"zero": 2000, "solo": 2000},
+        {"zero": 2000, "solo": 2000, "fit": 2000},
     ),
     "logistic-2": (lambda: logistic(2, 100), {"zero": 3000, "solo": 3000}),
+}
+_SOME = {"ff": 4000, "separable": 4000, "solo": 4000}
+_MANY = {kind: 20_000 for kind in _SOME}
+CONSTRAINED = {
+    "delay-2": (lambda: bernoulli(2, 60, delay=5), {**_SOME, "standard": 4000}),
+    "delay-5": (lambda: bernoulli(5, 100, delay=20), _SOME),
+    "budget-2": (lambda: bernoulli(2, costs=[1, 2], budget=80), _MANY),
+    "budget-5": (lambda: bernoulli(5, 80, costs=[1, 2, 3, 1, 2], budget=120), _MANY),
+    "law-5": (lambda: bernoulli(5, np.linspace(1, 0.01, 100)), _SOME),
 }
 PENALTIES = {
     "zero": "irs.v-zero",
     "solo": "irs.v-solo",
     "fit": "irs.v-fit",
     "standard": irsppl.VFit("standard"),
+    "ff": "irs.ff",
+    "separable": "irs.v-zero-separable",
 }
 
 
 def run(name):
-    make, sizes = CASES[name]
+    make, sizes = (CASES | CONSTRAINED)[name]
     bandit = make()
     for kind, count in sizes.items():
-        irsppl.bound(bandit, "irs.v-zero", num_samples=64)  # compiled before it is timed
+        irsppl.bound(bandit, "irs.v-zero-separable", num_samples=64)  # compiled before it is timed
         begin = time.process_time()
         found = irsppl.bound(bandit, PENALTIES[kind], key=1, num_samples=count)
         seconds = time.process_time() - begin
@@ -138,9 +151,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--figure", action="store_true")
+    parser.add_argument("--constrained", action="store_true")
     options = parser.parse_args()
     if options.figure:
         figure("docs/figures/leave-one-out.png")
     else:
-        for case in options.cases:
+        for case in CONSTRAINED if options.constrained else options.cases:
             run(case)

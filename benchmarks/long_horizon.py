@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 import irsppl
+from irsppl import engine
 from irsppl.bounds import inner_values, steadied_mean
 from irsppl.inner.cpu.rng import streams
 from irsppl.penalties import find_penalty
@@ -41,8 +42,7 @@ def best_of(runs, repeats=7):
 
 def kernel(policy, horizon):
     """The compiled decision of a policy from the prior, with `horizon` periods left."""
-    found = policy if isinstance(policy, irsppl.Mix) else find_policy(policy)
-    return found.decisions(bandit(horizon))
+    return engine.kernel(find_policy(policy), bandit(horizon)).decisions
 
 
 def pull(instance):
@@ -72,7 +72,7 @@ def choices():
     for label, policy in {
         "ts": "ts",
         "irs.fh": "irs.fh",
-        "irs.mix, T0 = 200": irsppl.Mix(),
+        "irs.mix, T0 = 200": find_policy(irsppl.Mix()),
         "index, lookahead 200": irsppl.Index(lookahead=200),
     }.items():
         instances = [bandit(t) for t in ends]
@@ -99,8 +99,8 @@ def paths(horizon=100_000, count=40):
         "index, lookahead 200": irsppl.Index(lookahead=200),
         "index, lookahead 20,000": irsppl.Index(lookahead=20_000),
     }.items():
-        play = policy.paths(instance)
-        play(rewards[:1, :, :50], streams((0, 1), 2, 0, 1))
+        play = engine.kernel(policy, instance).paths
+        play(rewards[:1], streams((0, 1), 2, 0, 1))
         start = time.perf_counter()
         arms = play(rewards, streams((0, 1), 2, 0, count))
         took = (time.perf_counter() - start) / count

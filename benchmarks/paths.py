@@ -36,6 +36,7 @@ def seconds_per_path(policy, num_arms, horizon, paths, workers=1):
 
 def kernel_seconds_per_path(policy, num_arms, horizon, paths):
     """The policy alone, on given outcomes: what the NumPy time per path measures too."""
+    from irsppl import engine
     from irsppl.inner.cpu.rng import streams
     from irsppl.policies import find_policy
 
@@ -44,7 +45,7 @@ def kernel_seconds_per_path(policy, num_arms, horizon, paths):
     rng = np.random.default_rng(0)
     means = rng.random((paths, num_arms, 1))
     rewards = (rng.random((paths, num_arms, horizon)) < means).astype(np.float32)
-    kernel = find_policy(policy).paths(bandit)
+    kernel = engine.kernel(find_policy(policy), bandit).paths
     kernel(rewards[:2], streams((0, 1), 2, 0, 2))
     best = np.inf
     for repeat in range(2):

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning
-from irsppl.models import load_model_file
-from tests.user_models import HARD, USERS, Case, nuts, spike, spike_exactly
+from tests.oracles.nuts import case_of, sample
+from tests.user_models import HARD, USERS, Case, spike, spike_exactly
 
 BATCH = 50  # rewards per update: one shape, so that one program serves all
 
@@ -40,7 +40,7 @@ def compare(name, case, counts, num_particles, warmup, draws, seed):
             if case.function is spike:
                 mean, mcse, sd = spike_exactly(rewards[:end])
             else:
-                mean, mcse, sd = nuts(case, belief, arms[:end], rewards[:end], warmup, draws)
+                mean, mcse, sd = sample(case, belief, arms[:end], rewards[:end], warmup, draws)
             stated = np.asarray(belief.mean_error(), np.float64)
             gap = np.asarray(belief.predictive_mean(), np.float64) - mean
             z = gap / np.hypot(stated, mcse)
@@ -61,11 +61,9 @@ def zoo():
     """The files of `models/` that NUTS can sample as they are: continuous latents only."""
     found = {}
     for path in sorted((pathlib.Path(__file__).parent.parent / "models").glob("*.py")):
-        loaded = load_model_file(path)
-        arms = loaded.num_arms if loaded.joint else 1
-        case = Case(loaded.functions[0], num_arms=arms, values=loaded.values)
+        case = case_of(path.stem)
         read = case.belief(64, key=0)
-        model = read.model if arms > 1 else read.models[0]
+        model = read.model if case.num_arms > 1 else read.models[0]
         if not model.has_discrete:
             found[path.stem] = case
     return found

@@ -12,6 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irsppl import _xla_cache
+
+_xla_cache.switch_on()  # here, because everything that uses JAX imports this module first
+
 # A bandit keeps a record of every pull, and a future has a reward per arm and period: 10 arms take
 # half a gigabyte here, and numbers of pulls stay exact in float32 (2^24).
 MOST_PERIODS = 10_000_000

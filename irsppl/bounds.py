@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -22,6 +22,7 @@ from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import (
     MOST_QUADRATURES,
     TOWER,
+    ControlVariate,
     Inner,
     Penalty,
     brief_serves,
@@ -188,7 +189,7 @@ def bound(
         one.verify(bandit, as_bound=True)
     bandit.belief.check_resolution(int(bandit.remaining))
     if int(bandit.remaining) < bandit.size and not bandit.pending:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit._shrunk(min(bandit.size, _rounded(int(bandit.remaining))))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
     benchmark = exact.get("ts", find_penalty("ts").exact(bandit))
     sampled = [p for name, p in named.items() if name not in exact]
@@ -220,6 +221,12 @@ def bound(
     if not several:
         return estimates[next(iter(named))]
     return Bounds({name: estimates[name] for name in named}, picked)
+
+
+def _rounded(periods: int) -> int:
+    """At most a quarter more: as play goes on, few sizes of arrays and so few compilations."""
+    step = 1 << max(periods.bit_length() - 3, 0)
+    return -(-periods // step) * step
 
 
 def with_tail(bandit: Bandit, estimates: dict[str, Bound], key: Any) -> dict[str, Bound]:
@@ -272,7 +279,7 @@ class Sampler:
 
     def values(self, key: Any, count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Inner values of the penalties, and of what steadies them; blocks can be joined."""
-        needed = [*self.sampled, *map(find_penalty, self.controls)]
+        needed: list[Penalty | ControlVariate] = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
             needed.append(find_penalty("ts"))
         within = set_controls(self.bandit)
@@ -328,7 +335,7 @@ class Sampler:
         """Control variates, each of mean zero."""
         columns = [values[name] - mean for name, mean in self.controls.items()]
         within = set_controls(self.bandit)
-        columns += [values[control.of] - values[control.name] for control in within]
+        columns += [values[control.of] - values[control.label] for control in within]
         columns += [values[TOWER]] if TOWER in values else []
         if not self.controls:
             known = mean_controls(self.bandit)
@@ -339,7 +346,7 @@ class Sampler:
 
 def inner_values(
     bandit: Bandit,
-    penalties: Iterable[Penalty],
+    columns: Iterable[Penalty | ControlVariate],
     key: Any,
     count: int,
     *,
@@ -349,8 +356,8 @@ def inner_values(
     workers: int | None = None,
     client: Any = None,
 ) -> dict[str, np.ndarray]:
-    """Inner values [count] of futures number start, start + 1, ..., by name of the penalty."""
-    needed = {penalty.label: penalty for penalty in penalties}
+    """[count] of futures number start, start + 1, ...: inner values of penalties, and controls."""
+    needed = {column.label: column for column in columns}
     brief = brief_serves(bandit, needed)
     rewards = count * bandit.num_arms * bandit.horizon
     if not brief and rewards > MOST_REWARDS:
@@ -378,7 +385,7 @@ class _Solve:
     """
 
     bandit: Bandit
-    needed: dict[str, Penalty]
+    needed: Mapping[str, Penalty | ControlVariate]
     key: Any
     first: int
     brief: bool
@@ -393,11 +400,7 @@ class _Solve:
     ) -> list[dict[str, np.ndarray]]:
         """The inner values of each chunk of the plan."""
         compiled = not self.brief and not self.bandit.constraints and not self.bandit.pending
-        compiled = compiled and all(penalty.on_host for penalty in self.needed.values())
-        if "irs.v-emax" in self.needed:  # its kernel is for two Bernoulli or two Gaussian arms
-            kernel = self.bandit.belief.kernel_state()
-            two = self.bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
-            compiled = compiled and two
+        compiled = compiled and all(c.kernels_serve(self.bandit) for c in self.needed.values())
         across = threads_for(self.bandit, compiled, self.workers or threads)
         return run_chunks(self._draw, self._work, list(plan), progress, title, across)
 

@@ -20,7 +20,7 @@ _SOLID = (
 )
 _BROKEN = (
     *("#6A3D9A", "#E31A1C", "#004D40", "#FB9A99", "#1F3A5F", "#FDBF6F", "#A6CEE3", "#B2DF8A"),
-    *("#C2A5CF", "#5C4033", "#FF00AA"),
+    *("#C2A5CF", "#5C4033", "#FF00AA", "#808000", "#4B6FFF"),
 )
 _COLOURS = _SOLID + _BROKEN
 _MARKERS = "osD^vP*X<>hpd"
@@ -34,7 +34,7 @@ _KNOWN = (
     *("irs.fh", "ts", "irs.index", "irs.v-emax", "irs.v-zero", "irs.ff", "opt", "irs.index*"),
     *("bayes-ucb", "ids", "ogi", "lagr-rt", "greedy", "irs.v-zero-separable"),
     *("irs.mix", "random", "fh-gittins", "ucb1", "kl-ucb", "epsilon-greedy", "lagr-ot", "zero"),
-    *("ts-ratio", "irs.v-solo", "irs.v-fit"),
+    *("ts-ratio", "irs.v-solo", "irs.v-fit", "irs.index-16", "irs.index-64"),
 )
 _SAME = {"ideal": "opt", "lagrangian": "lagr-rt"}
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-import xarray as xr
-from jaxtyping import Array
 
-from irsppl._checks import side_key
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief
-from irsppl.outcomes import Outcome
 from irsppl.penalties._replay import steadied
+
+if TYPE_CHECKING:
+    import xarray as xr  # with pandas it takes most of a second, which bounds need not wait for
 
 
 def finite_result(bandit: Bandit, what: str, **numbers: Any) -> None:
@@ -47,6 +42,7 @@ def simulation_dataset(
     bandit: Bandit, labels: list[str], parts: list[dict[str, np.ndarray]], means: Any
 ) -> xr.Dataset:
     """The chunks of a simulation, joined along `replication`."""
+    import xarray as xr
 
     def join(name: str) -> np.ndarray:
         return np.concatenate([part[name] for part in parts], axis=1)
@@ -73,6 +69,9 @@ def simulation_dataset(
             rows = [steadied(r, c) for r, c in zip(data[name].values, luck, strict=True)]
             told = {"long_name": f"{name} less the luck that the path's rewards explain"}
             data[f"steadied_{name}"] = (("policy", "replication"), np.stack(rows), told)
+    if "ess" in parts[0]:
+        told = {"long_name": "least effective sample size that a decision was made with"}
+        data["effective_sample_size"] = (("policy", "replication"), join("ess"), told)
     if means is not None:
         data["true_mean"] = ("arm", np.asarray(means, np.float64))
     if "period" in parts[0]:
@@ -94,6 +93,7 @@ def summary(data: xr.Dataset) -> Any:
     standard error takes two replications: of a single one it is NaN.
     """
     import pandas as pd
+    import xarray as xr
 
     names = {"value", "regret"}
     if not (isinstance(data, xr.Dataset) and names <= set(data) and "replication" in data.dims):
@@ -108,60 +108,3 @@ def summary(data: xr.Dataset) -> Any:
         columns[name] = figures.mean("replication").values
         columns[f"{name} s.e."] = figures.std("replication", ddof=1).values / root
     return pd.DataFrame(columns, index=pd.Index(data["policy"].values, name="policy"))
-
-
-def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
-    """Draws of the arms' mean rewards and of one predictive reward, as ArviZ data.
-
-    Beliefs that came from a model keep it, whatever data they have seen: they add draws from the
-    prior. All are independent draws, so they form one chain.
-    """
-    import arviz as az
-
-    outcomes = _outcomes(belief, jax.random.split(key, num_draws))
-    groups = {
-        "posterior": {"mean_reward": np.asarray(outcomes.means)[None]},
-        "posterior_predictive": {"reward": np.asarray(outcomes.rewards)[None, :, :, 0]},
-    }
-    prior = _prior_draws(belief, jax.random.split(side_key(key, "prior"), num_draws))
-    if prior is not None:
-        means, rewards = prior
-        groups["prior"] = {"mean_reward": means[None]}
-        groups["prior_predictive"] = {"reward": rewards[None]}
-    arms = {"arm": np.arange(belief.num_arms)}
-    dims = {"mean_reward": ["arm"], "reward": ["arm"]}
-    if hasattr(az, "InferenceData"):  # ArviZ 0.x
-        return az.from_dict(**groups, coords=arms, dims=dims)
-    return az.from_dict(groups, coords=arms, dims=dims)  # ArviZ 1.x gives a DataTree
-
-
-@eqx.filter_jit
-def _outcomes(belief: Belief, keys: Array) -> Outcome:
-    return jax.vmap(lambda key: belief._sample(key, 1))(keys)
-
-
-def _prior_draws(belief: Any, keys: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean rewards and one reward of each arm `[draws, K]` under the prior, where it is known."""
-
-    def draw(model: Any, key: Array, arm: Array) -> tuple[Array, Array]:
-        param_key, reward_key = jax.random.split(key)
-        # A joint model has one draw of its latents for all arms: the same key gives it to each.
-        own = param_key if model.joint else jax.random.fold_in(param_key, arm)
-        params = model.sample_prior(own)
-        at = arm if model.joint else None
-        reward = model.sample_reward(jax.random.fold_in(reward_key, arm), params, at)
-        return model.mean(params, at), reward
-
-    if getattr(belief, "model", None) is not None:
-        parts = [(belief.model, tuple(range(belief.num_arms)))]
-    elif getattr(belief, "models", None) is not None:
-        parts = list(zip(belief.models, belief.groups, strict=True))
-    else:
-        return None
-    size = (len(keys), belief.num_arms)
-    means, rewards = np.empty(size), np.empty(size)
-    for model, arms in parts:
-        of_arms = jax.vmap(lambda key, arm, m=model: draw(m, key, arm), in_axes=(None, 0))
-        every = jax.jit(jax.vmap(of_arms, in_axes=(0, None)))
-        means[:, arms], rewards[:, arms] = every(keys, jnp.asarray(arms))
-    return means, rewards

@@ -28,21 +28,16 @@ from irsppl._checks import (
 from irsppl._cluster import check_client, spread
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
-from irsppl.engine import kernel as engine_kernel
+from irsppl.beliefs._subclouds import warn_simulated
+from irsppl.engine import Kernel
+from irsppl.engine import kernel as find_kernel
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.penalties._replay import can_replay, news
-from irsppl.policies import AgentPolicy, DecisionKernel, Policy, find_policy
+from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
-from irsppl.policies.paths import (
-    FutureKernel,
-    Play,
-    has_kernels,
-    path_kernel,
-    player,
-    seeds_of,
-)
+from irsppl.policies.paths import FutureKernel, Play, Played, player, seeds_of
 
 # Rewards of one chunk of replications take at most about this much memory.
 _CHUNK_BYTES = 64 * 2**20
@@ -88,9 +83,9 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
 
 def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool) -> int:
     read = ArmCheck(label, bandit)
-    kernel = _decision_kernel(policy, bandit)
-    if kernel is not None:
-        return read(np.asarray(kernel(seeds_of(key, policy.name, 0, 1))[0]))
+    kernel = find_kernel(policy, bandit)
+    if kernel is not None and kernel.decisions is not None:
+        return read(np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, 1))[0]))
     if policy.traceable:
         return read(np.asarray(_decide(policy, key, bandit)))
     with seeded(key) if fixed else contextlib.nullcontext():
@@ -170,9 +165,9 @@ def _count(
 ) -> Int[np.ndarray, " K+1"]:
     """How many of so many decisions are each arm, and to stop."""
     read = ArmCheck(label, bandit)
-    kernel = _decision_kernel(policy, bandit)
-    if kernel is not None:
-        arms = np.asarray(kernel(seeds_of(key, policy.name, 0, num_samples)), int)
+    kernel = find_kernel(policy, bandit)
+    if kernel is not None and kernel.decisions is not None:
+        arms = np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, num_samples)), int)
     elif policy.traceable:
         # Always the same number side by side: another num_samples compiles nothing.
         parts = [
@@ -191,31 +186,17 @@ def _count(
     return np.bincount(np.where(arms < 0, bandit.num_arms, arms), minlength=bandit.num_arms + 1)
 
 
-def _decision_kernel(policy: Policy, bandit: Bandit) -> DecisionKernel | None:
-    """The policy's own compiled decisions, or the engine's, or None."""
-    if has_kernels(bandit) and not bandit.pending:
-        own = policy.decisions(bandit)
-        if own is not None:
-            return own
-    found = engine_kernel(policy, bandit)
-    return None if found is None else found.decisions
-
-
-def _path_kernel(policy: Policy, bandit: Bandit, threads: int = 1) -> FutureKernel | None:
-    """The policy's own compiled paths, or the engine's, or None."""
-    own = path_kernel(policy, bandit)
-    if own is not None:
-        return lambda futures, seeds: own(np.asarray(futures.rewards)[: len(seeds)], seeds)
-    found = engine_kernel(policy, bandit)
-    if found is None:
+def _plays(kernel: Kernel | None, threads: int) -> FutureKernel | None:
+    """The kernel's paths along futures, cut to as many as there are seeds."""
+    if kernel is None:
         return None
 
-    def play(futures: Outcome, seeds: np.ndarray) -> np.ndarray:
+    def play(futures: Outcome, seeds: np.ndarray) -> Played:
         rewards, delays, periods = (
             None if field is None else np.asarray(field)[: len(seeds)]
             for field in (futures.rewards, futures.delays, futures.periods)
         )
-        return found.paths(rewards, seeds, delays, periods, threads)
+        return kernel.played(rewards, seeds, delays, periods, threads)
 
     return play
 
@@ -253,14 +234,17 @@ def draw_outcomes(
     return _draw(bandit, _outcome_key(key), numbers, means)
 
 
-def chunks(bandit: Bandit, total: int) -> list[tuple[int, int, int]]:
+def chunks(bandit: Bandit, total: int, compiled: bool = False) -> list[tuple[int, int, int]]:
     """(start, stop, size) of each chunk: `size` futures are drawn, the last ones may be surplus.
 
     The size depends on the memory that a future takes, and on the total only in coarse steps:
     arrays of the same shapes serve nearly every total, and programs are compiled for shapes.
+    compiled: kernels keep no beliefs along a future, so that it takes its rewards and its own set.
     """
     itemsize = bandit.belief.predictive_mean().dtype.itemsize
-    most = max(1, _CHUNK_BYTES // (bandit.belief.footprint(bandit.size) * itemsize))
+    numbers = bandit.belief.footprint(1 if compiled else bandit.size)
+    numbers = max(numbers, bandit.num_arms * bandit.size)
+    most = max(1, _CHUNK_BYTES // (numbers * itemsize))
     # Two chunks at least, for two cores, unless they are very small.
     fits = [size for size in _CHUNKS if size <= min(most, -(-total // 2))]
     size = fits[-1] if fits else min(most, _CHUNKS[0])
@@ -340,8 +324,9 @@ def simulate(
 
     Returns an `xarray.Dataset`: value, reward, regret (policy, replication), pulls (policy,
     replication, arm); where arms are conjugate and nothing constrains play also steadied_value and
-    steadied_regret, of the same means with a fraction of the spread. Memory for futures is bounded:
-    they are drawn and dropped chunk by chunk.
+    steadied_regret, of the same means with a fraction of the spread; of particles also
+    effective_sample_size, the least that a decision of the replication was made with. Memory for
+    futures is bounded: they are drawn and dropped chunk by chunk.
     """
     from irsppl.results import simulation_dataset
 
@@ -379,11 +364,13 @@ def simulate(
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
     total = num_replications
     play = _Play(bandit, named, key, first, total, means, outcomes, per_period, steady, workers)
-    title, plan = ", ".join(named)[:40], chunks(bandit, num_replications)
+    compiled = all(find_kernel(policy, bandit) is not None for policy in named.values())
+    title, plan = ", ".join(named)[:40], chunks(bandit, num_replications, compiled)
     if client is None:
         parts = play(plan, workers or os.cpu_count() or 1, progress, title)
     else:
         parts = spread(client, play, plan, progress, title)
+    _tell_quality(list(named), parts)
     return simulation_dataset(bandit, list(named), parts, means)
 
 
@@ -413,17 +400,15 @@ class _Play:
     ) -> list[dict[str, np.ndarray]]:
         """What each chunk of the plan earned."""
         bandit, threads = self.bandit, self.workers or threads
-        compiled = all(
-            _path_kernel(policy, bandit) is not None for policy in self.policies.values()
-        )
+        kernels = {label: find_kernel(policy, bandit) for label, policy in self.policies.items()}
+        compiled = all(kernel is not None for kernel in kernels.values())
         across = threads_for(bandit, compiled and not bandit.constraints, threads)
         if self.players is None:
             # Where futures and inner values are XLA programs, only a chunk's paths share cores.
             within = 1 if across > 1 else threads
             self.players = [
-                player(policy, bandit, self.key, label, self.total, kernel)
+                player(policy, bandit, self.key, label, self.total, _plays(kernels[label], within))
                 for label, policy in self.policies.items()
-                for kernel in [_path_kernel(policy, bandit, within)]
             ]
         return run_chunks(self._draw, self._work, list(plan), progress, title, across)
 
@@ -441,11 +426,34 @@ class _Play:
         rewards = np.asarray(after_pending_batch(bandit, futures.rewards))
         rows = []
         for play in self.players:
-            actions = play(futures, self.first + start, count)[:, : int(bandit.remaining)]
+            played = play(futures, self.first + start, count)
+            actions = played.arms[:, : int(bandit.remaining)]
             rows.append(_account(actions, truth, rewards, best, self.per_period))
+            if hasattr(bandit.belief, "moving"):
+                rows[-1].update(_quality(played))
             if self.steady:
                 rows[-1]["news"] = news(bandit, futures, actions)
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _quality(played: Played) -> dict[str, np.ndarray]:
+    """How good the clouds of a chunk were: least effective sample size, whether poor, moved [S]."""
+    count = len(played.arms)
+    ess = np.full(count, np.nan) if played.ess is None else played.ess
+    poor = np.zeros(count, bool) if played.poor is None else played.poor
+    return {"ess": ess, "poor": poor, "moved": np.full(count, played.moved)}
+
+
+def _tell_quality(labels: list[str], parts: list[dict[str, np.ndarray]]) -> None:
+    """Warn of clouds that did not represent their posteriors."""
+    if "ess" not in parts[0]:
+        return
+    for i, label in enumerate(labels):
+        ess, poor, moved = (
+            np.concatenate([part[name][i] for part in parts]) for name in ("ess", "poor", "moved")
+        )
+        if poor.any():
+            warn_simulated(label, ess, poor, bool(moved.all()))
 
 
 def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:

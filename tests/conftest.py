@@ -1,7 +1,8 @@
-"""Strict session: a silent broadcast between ranks raises; keys may not be used twice."""
+"""Strict session: a silent broadcast between ranks raises. (Keys: see `test_keys.py`.)"""
 
 import gc
 import json
+import os
 import pathlib
 
 import jax
@@ -11,6 +12,10 @@ import pytest
 import irsppl
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
+# in the processes that tests start as well.
+jax.config.update("jax_disable_most_optimizations", True)
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 FAMILIES = {
     "beta-bernoulli": lambda: irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5]),
@@ -60,15 +65,6 @@ def pytest_runtest_teardown(item, nextitem):
         if used > 20_000:
             jax.clear_caches()
             gc.collect()
-
-
-@pytest.fixture(scope="module")
-def quick_compilation():
-    """Fewer XLA passes, for files that compile hundreds of small programs and check their logic."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture

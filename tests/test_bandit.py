@@ -5,8 +5,6 @@ import pytest
 
 import irsppl
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def test_pull_moves_one_period_on():
     start = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 3)

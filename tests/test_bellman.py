@@ -8,6 +8,10 @@ import pytest
 from scipy.special import roots_sh_jacobi
 
 from irsppl.inner import bellman
+from irsppl.inner.bellman import two_armed
+from irsppl.inner.bellman.solution import BITS
+
+from . import kernels
 
 REFERENCE = {60: 38.562343246635564, 200: 131.094081}
 
@@ -200,16 +204,16 @@ def test_solve_takes_the_fast_path_for_affine_bernoulli_arms():
 
 
 def test_a_rule_that_is_not_monotone_falls_back_to_bits(monkeypatch):
-    kernel = bellman._two_armed
+    kernel = two_armed._two_armed
 
     def pretend(*args):
         value, monotone = kernel(*args)
-        return value, monotone and args[6] == bellman._BITS
+        return value, monotone and args[6] == BITS
 
     expected = bellman.solve_two_bernoulli([1, 2], [2, 1], 9)
-    monkeypatch.setattr(bellman, "_two_armed", pretend)
+    monkeypatch.setattr(two_armed, "_two_armed", pretend)
     solution = bellman.solve_two_bernoulli([1, 2], [2, 1], 9)
-    assert solution.kind == bellman._BITS != expected.kind
+    assert solution.kind == BITS != expected.kind
     np.testing.assert_array_equal(solution.actions(all_states(9)), expected.actions(all_states(9)))
 
 
@@ -274,7 +278,8 @@ def test_paths_follow_the_table(kind):
         )
     shape = (30, solution.num_arms, solution.horizon)
     outcome = rng.integers(0, solution.num_categories, shape)
-    actions = bellman.paths(solution, outcome)
+    values = np.arange(solution.num_categories)
+    actions = kernels.follow(kernels.optimal(solution), outcome, values=values)
     assert actions.shape == (30, solution.horizon)
     assert actions.dtype == np.int16
     counts = np.zeros((30, solution.num_arms, solution.num_categories), np.int64)
@@ -292,7 +297,7 @@ def test_simulated_value_of_the_policy_is_the_optimal_value():
     solution = bellman.solve_bernoulli([1, 1], [1, 1], 50)
     means = rng.uniform(size=(20_000, 2))
     rewards = (rng.uniform(size=(20_000, 2, 50)) < means[:, :, None]).astype(np.int8)
-    actions = bellman.paths(solution, rewards)
+    actions = kernels.follow(kernels.optimal(solution), rewards)
     # The best mean is known on average, so the regret is the quieter quantity.
     regret = 50 * means.max(axis=1) - np.take_along_axis(means, actions.astype(int), 1).sum(axis=1)
     error = regret.std() / np.sqrt(regret.size)
@@ -317,5 +322,3 @@ def test_errors_say_what_is_wrong():
         solution.actions([[5, 0], [0, 0]])
     with pytest.raises(ValueError, match="shape"):
         solution.actions([[1, 0, 0], [0, 0, 0]])
-    with pytest.raises(ValueError, match=r"0 \.\. 1"):
-        bellman.paths(solution, np.full((2, 2, 5), 2))

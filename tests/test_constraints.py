@@ -22,8 +22,6 @@ from irsppl.penalties import FH, VEMax, VZero, find_penalty
 
 from .oracles import enumerate as en
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 ARMS = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
 PRIOR = np.array([0.3, 0.5, 0.2])
 CHANCE = np.array([[0.2, 0.7, 0.5], [0.6, 0.4, 0.1], [0.9, 0.8, 0.3]])  # [point, arm]

@@ -13,17 +13,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from irsppl.inner.cpu import families, rng
-from irsppl.inner.cpu import lattice as kernels
-from irsppl.inner.cpu.lattice import (
-    beta_exceeds,
-    emax_batch_2,
-    emax_decide_2,
-    emax_paths_2,
-    emax_sequence,
-    expected_max_2,
-    gamma_lattice,
-)
+from irsppl.inner.cpu import emax, families, rng
+from irsppl.inner.cpu.emax import beta_exceeds, emax_batch_2, expected_max_2
+from irsppl.inner.cpu.families import sample_path
+
+from .kernels import decide, simulate_paths
+from .oracles.lattice import emax_sequence, gamma_lattice
 
 BERNOULLI, GAUSSIAN = families.BETA_BERNOULLI, families.NORMAL_NORMAL
 POISSON, EXPONENTIAL = families.GAMMA_POISSON, families.GAMMA_EXPONENTIAL
@@ -366,7 +361,7 @@ def test_sampled_futures_have_the_right_law(family):
     xi, nu, sd = np.array(xi), np.array(nu), np.array([0.8, 0.7])
     runs, horizon = 3000, 20
     seeds = generator.integers(0, 2**63, runs).astype(np.uint64)
-    inside = emax_decide_2(family, xi, nu, sd, horizon, seeds) == 0
+    inside = decide("irs.v-emax", family, xi, nu, sd, horizon, seeds) == 0
     rewards = outcome(generator, family, xi, nu, sd, horizon, runs=runs)
     outside = emax_batch_2(family, xi, nu, sd, rewards)[1] == 0
     error = math.hypot(inside.std(), outside.std()) / math.sqrt(runs)
@@ -382,32 +377,35 @@ def test_paths_are_a_chain_of_decisions(family):
     horizon = 25
     rewards = outcome(generator, family, xi0, nu0, sd, horizon, runs=4)
     seeds = np.arange(4, dtype=np.uint64) + 3
-    actions = emax_paths_2(family, xi0, nu0, sd, rewards, seeds)
+    actions = simulate_paths("irs.v-emax", family, xi0, nu0, sd, rewards, seeds)
     assert actions.shape == (4, horizon)
     assert actions.dtype == np.int16
     np.testing.assert_array_equal(
-        emax_paths_2(family, xi0, nu0, sd, rewards[2:], seeds[2:]), actions[2:]
+        simulate_paths("irs.v-emax", family, xi0, nu0, sd, rewards[2:], seeds[2:]), actions[2:]
     )
     np.testing.assert_array_equal(
-        emax_decide_2(family, xi0, nu0, sd, horizon, seeds), actions[:, 0]
+        decide("irs.v-emax", family, xi0, nu0, sd, horizon, seeds), actions[:, 0]
     )
-    work = np.empty((kernels._ROWS, horizon + 1))
+    work = np.empty((emax.ROWS, horizon + 1))
     gammas, path = np.empty(horizon * (horizon + 1) // 2), np.empty(horizon)
     for s in range(4):
         state = np.empty(4, np.uint64)
         rng.seed_state(seeds[s], state)
         xi, nu, pulls = xi0.copy(), nu0.copy(), [0, 0]
         for t in range(horizon):
-            g, h = kernels._pair_start(family, xi, nu)
-            arm = kernels._sample_and_solve_2(
-                family, xi, nu, sd, g, h, horizon - t, work, gammas, path, state
-            )
+            left, arm = horizon - t, int(np.argmax(xi / nu))
+            if left > 1:
+                for a, row in enumerate((emax.MEAN1, emax.MEAN2)):
+                    sample_path(state, family, xi[a], nu[a], sd[a], left, path, 0)
+                    work[row, :left] = path[:left] if a == 0 else path[left - 1 :: -1][:left]
+                emax.fill(family, xi, nu, sd, *emax.pair_start(family, xi, nu), left, work, gammas)
+                arm = emax.solve_2(left, work, gammas)[1]
             assert arm == actions[s, t]
             xi[arm] += rewards[s, arm, pulls[arm]]
             nu[arm] += 1.0
             pulls[arm] += 1
         # At the end of the path there is nothing left to learn.
-        assert emax_decide_2(family, xi, nu, sd, 1, seeds[:1])[0] == np.argmax(xi / nu)
+        assert decide("irs.v-emax", family, xi, nu, sd, 1, seeds[:1])[0] == np.argmax(xi / nu)
 
 
 def test_policy_two_uniform_arms():
@@ -415,7 +413,9 @@ def test_policy_two_uniform_arms():
     generator = np.random.default_rng(10)
     means = generator.uniform(size=(300, 2))
     rewards = (generator.uniform(size=(300, 2, 200)) < means[:, :, None]).astype(float)
-    actions = emax_paths_2(BERNOULLI, [1.0, 1.0], [2.0, 2.0], 1.0, rewards, np.arange(300))
+    actions = simulate_paths(
+        "irs.v-emax", BERNOULLI, [1.0, 1.0], [2.0, 2.0], 1.0, rewards, np.arange(300)
+    )
     pulled = np.take_along_axis(means, actions.astype(np.int64), axis=1)
     sample = (means.max(axis=1, keepdims=True) - pulled).sum(axis=1)
     error = sample.std() / math.sqrt(sample.size)
@@ -434,5 +434,3 @@ def test_wrong_arguments_are_named():
         emax_sequence(np.zeros((4, 4)), np.zeros((2, 2)), 3)
     with pytest.raises(ValueError, match="gammas"):
         emax_sequence(np.zeros((3, 4)), np.zeros((2, 3)), 3)
-    with pytest.raises(ValueError, match="remaining"):
-        emax_decide_2(BERNOULLI, *prior, 0, [1])

@@ -1,10 +1,13 @@
 """What the pages say can be pasted: every Python block of a page runs, in order, in one namespace.
 
-A block that cannot run says so in a comment before it: `<!-- not run: the reason -->`. Sizes are
-cut down; what is tested is that the code works as written, not its numbers.
+A block that cannot run says so in a comment before it: `<!-- not run: the reason -->`. A text block
+right below is what it prints: such a page runs at its own sizes, and its numbers are compared. On
+all other pages sizes are cut down; there, what is tested is that the code works as written.
 """
 
 import argparse
+import contextlib
+import io
 import pathlib
 import re
 
@@ -14,12 +17,20 @@ from irsppl.cli import EXAMPLES, _parser
 from irsppl.shipped import shipped
 
 ROOT = pathlib.Path(__file__).parent.parent
-BLOCK = re.compile(r"(<!-- not run: (?P<why>.+?) -->\n+)?```python\n(?P<code>.*?)```", re.DOTALL)
-PAGES = [
-    path
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    if BLOCK.search(path.read_text())
-]
+BLOCK = re.compile(
+    r"(<!-- not run: (?P<why>.+?) -->\n+)?```python\n(?P<code>.*?)```"
+    r"(\n\n```text\n(?P<printed>.*?)```)?",
+    re.DOTALL,
+)
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def blocks(path):
+    return list(BLOCK.finditer(path.read_text()))
+
+
+PAGES = [path for path in [ROOT / "README.md", *DOCS] if blocks(path)]
+PRINTING = [path for path in PAGES if any(found["printed"] is not None for found in blocks(path))]
 # What stands for the user's experiment, and horizons whose length is not the point here.
 STANDS_FOR = {"reward = ...": "reward = 1", "100_000": "400", "20_000)": "100)"}
 
@@ -44,18 +55,42 @@ def small(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.usefixtures("small", "quick_compilation")
-@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
-def test_python_on_a_page_runs_as_pasted(path):
+def run_page(path):
+    """(block, what it printed) of every block that runs."""
     namespace = {"__name__": "page"}
-    for found in BLOCK.finditer(path.read_text()):
+    for found in blocks(path):
         if found["why"]:
             continue
         code = found["code"]
         for written, meant in STANDS_FOR.items():
             code = code.replace(written, meant)
         line = path.read_text()[: found.start("code")].count("\n")
-        exec(compile("\n" * line + code, str(path), "exec"), namespace)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile("\n" * line + code, str(path), "exec"), namespace)
+        yield found, out.getvalue()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("path", [p for p in PAGES if p not in PRINTING], ids=lambda p: p.stem)
+def test_python_on_a_page_runs_as_pasted(path):
+    for _ in run_page(path):
+        pass
+
+
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
+
+
+@pytest.mark.parametrize("path", PRINTING, ids=lambda p: p.stem)
+def test_a_page_prints_what_it_says(path, monkeypatch, tmp_path):
+    """Words as they stand; numbers within 2 %, because another processor rounds otherwise."""
+    monkeypatch.chdir(tmp_path)
+    for found, printed in run_page(path):
+        if found["printed"] is None:
+            continue
+        assert NUMBER.sub("#", printed).split() == NUMBER.sub("#", found["printed"]).split()
+        pairs = zip(NUMBER.findall(printed), NUMBER.findall(found["printed"]), strict=True)
+        for here, there in pairs:
+            assert float(here) == pytest.approx(float(there), rel=0.02, abs=0.02), printed
 
 
 def options(parser=None):
@@ -92,7 +127,7 @@ def test_commands_on_the_pages_can_be_parsed():
         assert known or (ROOT / model).is_file(), command
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.stem)
 def test_links_and_files_named_on_a_page_exist(path):
     text = path.read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", text):

@@ -1,4 +1,4 @@
-"""The CPU engine: every pair of family, rule and limits against exact laws and older kernels.
+"""The CPU engine: every pair of family, rule and limits against exact laws.
 
 What a rule does from one state is compared with its exact law: every future of a tiny bandit is
 solved by the traced twin and weighted by its probability. What a path does between decisions is
@@ -21,22 +21,20 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numba import njit
-from scipy import stats
+from scipy import integrate, stats
 
 import irsppl
 from irsppl import engine
 from irsppl.engine import verbs
 from irsppl.engine.families import family_of
-from irsppl.inner.cpu.index import index_paths
-from irsppl.inner.cpu.paths import simulate_paths
 from irsppl.inner.cpu.rng import seed_state, streams
+from irsppl.inner.cpu.special import expected_gain
 from irsppl.penalties import FH
 from irsppl.policies import find_policy, paths
+from irsppl.policies.greedy import best_affordable
 from irsppl.simulation import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 LEVEL = 1e-4
 DECISIONS = 40_000
@@ -104,16 +102,22 @@ PAIRS = {
     ("points", "irs.fh"): ["none", "waiting", "delay", "random delay", "budget and delay", "law"],
     ("points", "irs.v-zero"): ["none", "never", "random delay", "budget and horizon"],
     ("points", "irs.v-zero-separable"): ["delay", "law and delay"],
-    ("points", "irs.index"): ["none", "waiting", "random delay", "law and delay"],
+    ("points", "irs.index"): ["none", "waiting", "random delay", "law and delay", "budget"],
+    ("points", "irs.mix"): ["none", "waiting"],
+    ("points", "ts-ratio"): ["budget"],
     ("beta", "irs.fh"): ["budget and horizon"],
     ("beta", "irs.v-zero"): ["budget"],
-    ("beta", "irs.index"): ["delay", "law"],
+    ("beta", "irs.index"): ["delay", "law", "budget and horizon", "budget and delay"],
+    ("beta", "irs.v-emax"): ["none", "law"],
     ("joint", "ts"): ["none"],
     ("joint", "irs.fh"): ["random delay"],
     ("joint", "irs.v-zero-separable"): ["none", "law"],
     ("joint", "irs.index"): ["delay"],
 }
 
+
+# Rules that are not asked for by name alone: with pulls that Mix does not plan one by one.
+POLICIES = {"irs.mix": irsppl.Mix(T0=4)}
 
 # ---- exact laws
 
@@ -122,7 +126,7 @@ def futures(bandit, rule):
     """Every future that matters to the rule, with its probability: (means, rewards, delays, T)."""
     arms, size = bandit.num_arms, bandit.horizon
     tables = bandit.belief.reward_tables()
-    if rule == "ts":
+    if rule in ("ts", "ts-ratio"):
         means, chances = point_means(bandit.belief, tables)
         rewards = np.zeros((len(means), arms, size))
     else:
@@ -199,15 +203,18 @@ def delay_laws(bandit):
 @functools.cache
 def twin(rule):
     """The traced rule on given futures; one program for each shape."""
-    policy = find_policy(rule)
+    policy = find_policy(POLICIES.get(rule, rule))
 
     @jax.jit
     def solve(bandit, means, rewards, delays, periods):
         def one(m, r, d, t):
             outcome = irsppl.Outcome(m, r, None, d, t)
+            if rule == "ts-ratio":
+                return best_affordable(bandit, m / bandit.purse.costs)
             if rule == "irs.index":
                 batch = jax.tree.map(lambda leaf: leaf[None], outcome)
-                return jnp.argmax(policy.indices_given(bandit, batch))
+                found = policy.indices_given(bandit, batch)
+                return jnp.argmax(found) if bandit.purse is None else policy.priced(bandit, found)
             return policy.penalty.inner(bandit, outcome).action
 
         return jax.vmap(one)(means, rewards, delays, periods)
@@ -239,7 +246,8 @@ def fits(sample, law):
 )
 def test_decisions_have_their_exact_law(kind, rule, limits):
     bandit = bandit_of(kind, limits)
-    kernel = engine.kernel(find_policy(rule), bandit._without_record())
+    policy = find_policy(POLICIES.get(rule, rule))
+    kernel = engine.kernel(policy, bandit._without_record())
     assert kernel is not None
     law = exact_law(bandit, rule)
     assert law.sum() == pytest.approx(1, abs=1e-6)
@@ -305,10 +313,104 @@ def linear():
 COUNTS = np.array([3, 5])
 
 
+def categorical():
+    return irsppl.DirichletCategorical([[1.2, 2.1, 0.7], [0.8, 1.5, 2.0]], [-1.0, 0.5, 2.0])
+
+
+@njit
+def asked(family, arm, lam, level, z, out):
+    """Gain, chance of more, and quantile of an arm's mean."""
+    verbs.reset(family)
+    out[0], out[1] = verbs.gain(family, arm, lam)
+    out[2] = verbs.quantile(family, arm, level, z, -np.inf, lam)
+
+
+LAWS = {
+    "normal-inverse-gamma": unknown_variance,
+    "points": lambda: belief_of("points"),
+    "joint": lambda: belief_of("joint"),
+}
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_laws_of_means_are_the_beliefs(kind):
+    """What OGI and Bayes-UCB ask, against `expected_max` and `cdf` in single precision."""
+    belief, out = LAWS[kind](), np.empty(3)
+    part = family_of(belief, frozenset({"quantile", "gain"}))(0, 1)
+    for lam, level in ((0.35, 0.5), (0.6, 0.75), (0.83, 0.95)):
+        gain = np.asarray(belief.expected_max(jnp.asarray(lam))) - lam
+        above = 1 - np.asarray(belief.cdf(jnp.asarray(lam)))
+        for arm in range(2):
+            asked(part, arm, lam, level, stats.norm.ppf(level), out)
+            np.testing.assert_allclose(out[:2], [gain[arm], above[arm]], atol=2e-5)
+            below, at = (float(belief.cdf(jnp.asarray(out[2] + d))[arm]) for d in (-1e-3, 1e-3))
+            assert below < level + 1e-3 and at >= level - 1e-3
+
+
+def test_laws_of_categorical_means():
+    """Three values: an integral of the oracle's CDF. Two: the closed form of the Beta law.
+
+    Traced integrals in single precision are off by 4e-5 here, so they are no measure.
+    """
+    belief, out = categorical(), np.empty(3)
+    (alpha, values), lam = belief.finite_support(), 0.7
+    part = family_of(belief, frozenset({"quantile", "gain"}))(0, 1)
+    for arm in range(2):
+        asked(part, arm, lam, 0.8, 0.0, out)
+        cdf = functools.partial(dirichlet_mean_cdf, alpha[arm], values)
+        gain = integrate.quad(lambda x: 1 - cdf(x), lam, values[-1], epsabs=1e-7)[0]  # noqa: B023
+        np.testing.assert_allclose(out[:2], [gain, 1 - cdf(lam)], atol=1e-6)
+        assert cdf(out[2]) == pytest.approx(0.8, abs=1e-6)
+    coin = irsppl.DirichletCategorical([[2.2, 1.3], [4.0, 7.0]], [0.0, 1.0])
+    part, path = family_of(coin, frozenset({"index"}))(12, 1), np.empty((2, 12, 2))
+    followed(part, streams((0, 1), 5, 0, 1)[0], 0.45, path)
+    for arm, (failed, won) in enumerate(coin.finite_support()[0]):
+        rewards = np.concatenate([[0], np.cumsum(part.futures[arm, :11])])
+        for n, wins in enumerate(rewards):
+            gain = expected_gain(0, won + wins, failed + won + n, 0.0, 0.45)
+            np.testing.assert_allclose(path[arm, n, 1], gain, atol=1e-6)
+
+
+def test_gaussian_indices_of_linear_arms():
+    """Of a Gaussian mean, quantile and optimistic index are the mean plus so many deviations."""
+    bandit = irsppl.Bandit(linear(), 30)
+    for arm, reward in ((0, 0.4), (1, -0.2), (0, 1.3)):
+        bandit = bandit.pull(arm, reward)
+    for name in ("bayes-ucb", "ogi"):
+        index = np.asarray(find_policy(name).indices(bandit))
+        assert abs(index[0] - index[1]) > 1e-3  # clear of rounding
+        arm = engine.kernel(find_policy(name), bandit).decisions(streams((0, 1), 2, 0, 1))[0]
+        assert arm == np.argmax(index)
+
+
+@njit
+def prefixed(family, seeds, arm, skip, width, total, rows, later):
+    rng = np.empty(4, np.uint64)
+    verbs.reset(family)
+    for s in range(seeds.size):
+        seed_state(seeds[s], rng)
+        later[s] = verbs.draw_prefix(family, rng, arm, skip, width, total, rows[s])
+
+
+@pytest.mark.parametrize("make", [unknown_variance, categorical])
+def test_prefixes_are_paths_cut_short(make):
+    """Means 2, 3 and the last of 9 along futures: marginals and products as along whole paths."""
+    part = family_of(make(), frozenset({"prefix"}))(1, 1)
+    count, arm = DECISIONS // 4, 1
+    whole, rows, later = np.empty((count, 9)), np.empty((count, 5)), np.empty(count)
+    walked(part, streams((0, 1), 4, 0, count), arm, whole)
+    prefixed(part, streams((0, 1), 5, 0, count), arm, 2, 2, 7, rows, later)
+    short = np.stack([rows[:, 1], rows[:, 2], later], axis=1)
+    long = whole[:, [2, 3, 8]]
+    for w in ([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, -1, 0], [0, 1, -1]):
+        # Ties of categorical arms only make the test more cautious.
+        assert stats.ks_2samp(short @ w, long @ w).pvalue > LEVEL
+
+
 @pytest.mark.parametrize("make", [unknown_variance, linear])
 def test_draws_of_gaussian_arms_have_their_laws(make):
     belief = make()
-    part = family_of(belief, frozenset())(8)
+    part = family_of(belief, frozenset())(8, 1)
     means, later = np.empty((2, DECISIONS // 4, 2))
     sampled(part, streams((0, 1), 3, 0, len(means)), COUNTS, means, later)
     if belief.is_independent:
@@ -335,7 +437,7 @@ def test_draws_of_gaussian_arms_have_their_laws(make):
 
 def test_draws_of_categorical_arms_have_their_laws():
     belief = irsppl.DirichletCategorical([[1.2, 2.1, 0.7], [0.8, 1.5, 2.0]], [-1.0, 0.5, 2.0])
-    part = family_of(belief, frozenset())(8)
+    part = family_of(belief, frozenset())(8, 1)
     count = DECISIONS // 4
     means, later = np.empty((2, count, 2))
     sampled(part, streams((0, 1), 3, 0, count), COUNTS, means, later)
@@ -363,7 +465,7 @@ def test_draws_of_categorical_arms_have_their_laws():
 @pytest.mark.parametrize("make", [unknown_variance, linear])
 def test_futures_are_followed_as_the_belief_would(make):
     belief = make()
-    part = family_of(belief, frozenset({"index"}))(6)
+    part = family_of(belief, frozenset({"index"}))(6, 1)
     out, lam = np.empty((2, 6, 2)), 0.55
     followed(part, streams((0, 1), 5, 0, 1)[0], lam, out)
     rewards = jnp.asarray(part.futures[:, :5])
@@ -376,15 +478,17 @@ def test_futures_are_followed_as_the_belief_would(make):
 # ---- whole paths
 
 
-@pytest.mark.parametrize(
-    ("kind", "limits"),
-    [("beta", limits) for limits in LIMITS if limits != "waiting"] + [("joint", "random delay")],
-)
-def test_greedy_paths_equal_the_traced_loop(kind, limits):
+STEADY = [("greedy", "beta", limits) for limits in LIMITS if limits != "waiting"]
+STEADY += [("greedy", "joint", "random delay"), ("ucb1", "beta", "random delay")]
+STEADY += [("ogi", "points", "law and delay")]
+
+
+@pytest.mark.parametrize(("rule", "kind", "limits"), STEADY)
+def test_paths_without_chance_equal_the_traced_loop(rule, kind, limits):
     bandit = bandit_of(kind, limits)
     if bandit.delay is None:
         bandit = bandit._shrunk(int(bandit.remaining))
-    greedy = find_policy("greedy")
+    greedy = find_policy(rule)
     drawn = draw_outcomes(bandit, jax.random.key(3), 0, 64).bare()
     keys = jax.random.split(jax.random.key(0), 64)
     if bandit.constraints:
@@ -418,42 +522,26 @@ def test_a_path_decides_like_its_own_states(limits):
     assert stats.chi2_contingency(table).pvalue > LEVEL
 
 
-NATURAL = {
-    "beta": (0, [1.1, 2.3, 1.5], [2.7, 4.3, 3.0]),
-    "normal": (1, [0.1, 0.4, 0.2], [1.0, 2.0, 0.5]),
-    "poisson": (2, [2.0, 3.0, 1.5], [2.0, 2.5, 1.0]),
-    "exponential": (3, [2.0, 3.0, 1.5], [2.0, 2.5, 1.0]),
-}
-SAME = [("beta", rule) for rule in ("ts", "irs.fh", "irs.v-zero", "irs.index", "irs.index*")]
-SAME += [("beta", "random"), ("normal", "irs.v-zero"), ("normal", "irs.index")]
-SAME += [("poisson", "irs.fh"), ("exponential", "irs.index")]
-
-
-@pytest.mark.parametrize(("family", "rule"), SAME)
-def test_same_seeds_same_paths_as_the_older_kernels(family, rule):
-    _, xi, nu = NATURAL[family]
-    rng = np.random.default_rng(1)
-    draw = {
-        "beta": lambda s: rng.integers(0, 2, s),
-        "normal": rng.standard_normal,
-        "poisson": lambda s: rng.poisson(1.0, s),
-        "exponential": lambda s: rng.exponential(1.0, s),
-    }[family]
-    rewards, seeds = draw((50, 3, 20)).astype(float), streams((0, 1), 2, 0, 50)
-    xi, nu, noise = np.array(xi), np.array(nu), np.ones(3)
-    belief = {
-        "beta": lambda: irsppl.BetaBernoulli(xi, nu - xi),
-        "normal": lambda: irsppl.NormalNormal(xi / nu, 1 / np.sqrt(nu), noise),
-        "poisson": lambda: irsppl.GammaPoisson(xi, nu),
-        "exponential": lambda: irsppl.GammaExponential(nu + 1, xi),
-    }[family]()
-    state = belief.kernel_state()
-    if rule.startswith("irs.index"):
-        expected = index_paths(*state, rewards, seeds, star=rule.endswith("*"))
-    else:
-        expected = simulate_paths(rule, *state, rewards, seeds)
-    played = engine.kernel(find_policy(rule), irsppl.Bandit(belief, 20)).paths(rewards, seeds)
-    np.testing.assert_array_equal(played, expected)
+@pytest.mark.parametrize("rule", ["ids", "bayes-ucb"])
+def test_what_a_path_carries_is_what_its_states_say(rule):
+    """Several rewards come in at once, and each arm is one that a fresh state may play."""
+    bandit = irsppl.Bandit(belief_of("beta"), 12, delay=random_delay())
+    policy, seeds, rng = find_policy(rule), streams((0, 1), 9, 0, 1), np.random.default_rng(2)
+    rewards = (rng.random((1, 2, 12)) < 0.5).astype(float)
+    delays = rng.choice([0, 1, 3], (1, 2, 12))
+    played = engine.kernel(policy, bandit).paths(rewards, seeds, delays)[0]
+    due, most = {}, 0
+    for t, arm in enumerate(played):
+        arrived = [i for i, (when, _) in due.items() if when == t]
+        most = max(most, len(arrived))
+        for i in arrived:
+            bandit = bandit.arrive(i, due[i][1])
+        possible = engine.kernel(policy, bandit).decisions(streams((0, 1), t, 0, 400))
+        assert arm in possible
+        n = int(bandit.counts[arm])
+        due[t] = (t + 1 + delays[0, arm, n], rewards[0, arm, n])
+        bandit = bandit.pull(int(arm))
+    assert most > 1
 
 
 def test_chunks_and_threads_change_nothing():
@@ -478,7 +566,7 @@ def test_what_has_no_kernel_runs_in_jax():
         return jnp.argmax(bandit.belief.predictive_mean())
 
     assert engine.kernel(find_policy(mine), bandit) is None
-    assert engine.kernel(find_policy("irs.v-emax"), bandit) is None
+    assert engine.kernel(find_policy("irs.v-emax"), bandit) is None  # of points
     assert engine.kernel(find_policy("irs.v-zero"), bandit_of("joint", "none")) is None
     assert irsppl.choose(bandit, mine) == int(mine(None, bandit))
 

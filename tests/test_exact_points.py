@@ -23,8 +23,6 @@ from .conftest import within
 from .oracles import dense_grid
 from .oracles import enumerate as oracle
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 BINARY = np.array([0.0, 1.0])
 
 

@@ -245,7 +245,7 @@ def test_propensities_are_those_of_the_policy(tmp_path):
         shares = []
         for seed in range(200):
             plan = plan_for(find_policy(name), seed, 0.0, bandit)
-            assert plan.compiled
+            assert plan.on_host
             shares.append(decide(plan, state).shares)
         truth = irsppl.action_probabilities(state.bandit(), name, key=1, num_samples=4_000)
         size = len(shares) * 32
@@ -539,3 +539,74 @@ def test_a_snapshot_and_the_journal_agree(where, monkeypatch):
         experiment.tell(made[1].id, 0, correct=True)
         with irsppl.Experiment.open(where) as again:
             same(again.bandit, experiment.bandit)
+
+
+TWO_ARMS = (
+    MODEL.format(scale=1.5)
+    + """
+
+def guarded(reward=None):
+    skill = numpyro.sample("skill", dist.Normal(-1.0, 1.0))
+    numpyro.sample("reward", dist.Bernoulli(logits=skill), obs=reward)
+"""
+)
+
+
+@pytest.fixture
+def two_functions(tmp_path):
+    from irsppl.models import load_model_file
+
+    path = tmp_path / "arms.py"
+    path.write_text(TWO_ARMS)
+    return path, *load_model_file(path).functions
+
+
+def test_numpyro_arms_come_and_go(where, two_functions):
+    """The added arm's function is in the same file; a second process catches up with it."""
+    path, banner, guarded = two_functions
+    bandit = irsppl.Bandit(irsppl.from_numpyro(banner, num_arms=2), T)
+    with irsppl.Experiment.create(where, bandit, "ts", seed=1, floor=0.2) as one:
+        two = irsppl.Experiment.open(where, model=path)
+        one.tell(one.ask().id, 1)
+        with pytest.raises(ValueError, match="represented as the others"):
+            one.add_arm(irsppl.from_numpyro(guarded, num_arms=1, num_particles=100), "x")
+        one.add_arm(irsppl.from_numpyro(guarded, num_arms=1), "guarded")
+        made = [two.ask() for _ in range(8)]
+        assert "guarded" in {d.label for d in made}
+        for d in made:
+            two.tell(d.id, d.period % 2)
+        # The belief is that of three arms which were there from the first.
+        arms = irsppl.from_numpyro([banner, banner, guarded])
+        for row in one.log().itertuples():
+            arms = arms.update(row.arm, int(row.reward))
+        mean = one.bandit.belief.predictive_mean()
+        np.testing.assert_allclose(mean, arms.predictive_mean(), rtol=1e-5)
+        two.retire_arm("0")
+        same(jax.tree.leaves(one.bandit), jax.tree.leaves(two.bandit))
+        assert one.bandit.num_arms == 2 and all(d.label != "0" for d in one.ask(4))
+        with one._writing() as tx:
+            one._snapshot(tx)
+        two.close()
+    with irsppl.Experiment.open(where, model=path) as again:
+        same(jax.tree.leaves(again.bandit), jax.tree.leaves(one._look().bandit()))
+        assert again.explain(made[3].id)["replayed"]
+
+
+def test_particles_are_joined_and_parted(two_functions):
+    """Rows of the clouds, their records and their upkeep, in the order of the arms."""
+    from irsppl.live.beliefs import joined, restricted
+
+    _, banner, guarded = two_functions
+    options = {"representation": "particles", "num_particles": 64}
+    old = irsppl.from_numpyro(banner, num_arms=2, **options).sized(700)
+    new = irsppl.from_numpyro(guarded, num_arms=1, **options)
+    three = joined(old, new)
+    assert three.num_arms == 3 and three.rewards.shape == (3, 700)
+    mean = np.concatenate([old.predictive_mean(), new.predictive_mean()])
+    np.testing.assert_array_equal(three.predictive_mean(), mean)
+    ends = restricted(three, [0, 2])
+    assert ends.groups == ((0,), (1,)) and ends.seen.shape == (2,)
+    np.testing.assert_array_equal(ends.predictive_mean(), mean[[0, 2]])
+    for name in ("mu", "part", "step", "inflation", "poor"):
+        np.testing.assert_array_equal(getattr(ends, name)[1], getattr(new, name)[0])
+    assert restricted(three, [1, 0]).groups == ((1, 0),)

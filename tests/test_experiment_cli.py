@@ -85,11 +85,18 @@ class Reader(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "polyline", "path") and not self.get_starttag_text().endswith("/>"):
+        if tag not in (
+            "meta",
+            "link",
+            "br",
+            "polyline",
+            "path",
+            "circle",
+        ) and not self.get_starttag_text().endswith("/>"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
-        if tag not in ("polyline", "path"):
+        if tag not in ("polyline", "path", "circle"):
             assert self.open.pop() == tag
 
     def handle_data(self, data):

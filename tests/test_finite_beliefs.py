@@ -16,8 +16,6 @@ import irsppl
 
 from .conftest import FAMILIES
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 NAN, INF = float("nan"), float("inf")
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from irsppl.inner import bellman, gittins
 
+from . import kernels
+
 
 def slow_index(alpha, beta, remaining):
     """Bisection on the rate, with the stopping problem solved by plain recursion."""
@@ -124,7 +126,7 @@ def test_paths_follow_the_largest_index():
     tables = [gittins.index_table(1.0, 1.0, 25), gittins.index_table(2.0, 1.0, 25)]
     group = np.array([0, 1, 0])
     rewards = rng.integers(0, 2, (20, 3, 25))
-    actions = gittins.gittins_paths(tables, group, rewards)
+    actions = kernels.follow(kernels.gittins(tables, group), rewards)
     assert actions.dtype == np.int16
     for i in range(20):
         s, f = np.zeros(3, int), np.zeros(3, int)
@@ -141,8 +143,9 @@ def test_policy_is_nearly_optimal():
     rng = np.random.default_rng(1)
     means = rng.uniform(size=(20_000, 2))
     rewards = (rng.uniform(size=(20_000, 2, 50)) < means[:, :, None]).astype(np.int8)
-    optimal = bellman.paths(bellman.solve_bernoulli([1, 1], [1, 1], 50), rewards)
-    index = gittins.gittins_paths([gittins.index_table(1, 1, 50)], [0, 0], rewards)
+    solution = bellman.solve_bernoulli([1, 1], [1, 1], 50)
+    optimal = kernels.follow(kernels.optimal(solution), rewards)
+    index = kernels.follow(kernels.gittins([gittins.index_table(1, 1, 50)], [0, 0]), rewards)
     value = [np.take_along_axis(means, a.astype(int), 1).sum(axis=1) for a in (optimal, index)]
     loss = value[0] - value[1]
     error = loss.std() / np.sqrt(loss.size)
@@ -159,5 +162,3 @@ def test_errors_say_what_is_wrong():
     table = gittins.index_table(1.0, 1.0, 5)
     with pytest.raises(ValueError, match="horizon 5"):
         table.lookup(3, 2, 1)
-    with pytest.raises(ValueError, match="rewards"):
-        gittins.gittins_paths([table], [0, 0], np.zeros((3, 2, 6)))

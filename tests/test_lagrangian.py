@@ -8,6 +8,8 @@ from scipy.optimize import linprog
 
 from irsppl.inner import bellman, lagrangian
 
+from . import kernels
+
 
 def slow_arm(alpha, beta, multipliers, weights):
     """V_a and the priority index of every (t, s, f), by plain recursion."""
@@ -65,7 +67,8 @@ def test_single_arm_matches_slow_recursion(alpha, beta):
     multipliers = rng.uniform(0.2, 0.8, 8)
     weights = 0.9 ** np.arange(8)
     expected, _ = slow_arm(alpha, beta, multipliers, weights)
-    value, pulls = lagrangian.single_arm(alpha, beta, multipliers, weights)
+    total, gradient = lagrangian.lagrangian_value([alpha], [beta], multipliers, weights)
+    value, pulls = total - multipliers.sum(), 1.0 - gradient
     assert value == pytest.approx(expected, abs=1e-12)
     assert np.all((pulls >= 0.0) & (pulls <= 1.0 + 1e-12))
 
@@ -190,9 +193,11 @@ def test_paths_pull_an_arm_of_largest_index(tie):
     tables = lagrangian.lagrangian_tables(bound)
     rewards = rng.integers(0, 2, (40, 3, horizon))
     seeds = rng.integers(0, 2**63, 40, dtype=np.uint64)
-    actions = lagrangian.lagrangian_paths(tables, rewards, seeds, tie)
+    actions = kernels.follow(kernels.lagrangian(tables, tie), rewards, seeds)
     assert actions.dtype == np.int16
-    np.testing.assert_array_equal(actions, lagrangian.lagrangian_paths(tables, rewards, seeds, tie))
+    np.testing.assert_array_equal(
+        actions, kernels.follow(kernels.lagrangian(tables, tie), rewards, seeds)
+    )
     ties = 0
     for i in range(40):
         s, f = np.zeros(3, int), np.zeros(3, int)
@@ -213,31 +218,26 @@ def test_paths_can_start_in_the_middle():
     tables = lagrangian.lagrangian_tables(bound)
     rewards = np.ones((3, 2, 9), np.int8)
     seeds = np.arange(3, dtype=np.uint64)
-    actions = lagrangian.lagrangian_paths(tables, rewards, seeds, successes=[0, 1], failures=[2, 0])
+    actions = kernels.follow(kernels.lagrangian(tables), rewards, seeds, seen=[[2, 0], [0, 1]])
     assert actions.shape == (3, 9)
-    assert lagrangian.decide(tables, [0, 1], [2, 0], seed=0) == 1
     np.testing.assert_array_equal(actions, 1)
-    with pytest.raises(ValueError, match="nothing"):
-        lagrangian.decide(tables, [6, 6], [0, 0], seed=0)
 
 
 def test_ties_are_broken_fairly_or_by_the_mixture():
     bound = lagrangian.minimize_lagrangian([1.0, 1.0], [1.0, 1.0], 5)
     tables = lagrangian.lagrangian_tables(bound)
     for tie in ("random", "optimal"):
-        first = [lagrangian.decide(tables, [0, 0], [0, 0], seed, tie) for seed in range(2000)]
+        first = kernels.follow(kernels.lagrangian(tables, tie), np.zeros((2000, 2, 5)))[:, 0]
         assert np.mean(first) == pytest.approx(0.5, abs=4.5 * 0.5 / np.sqrt(2000))
     # A state the mixture always pulls beats a tied state it never pulls, at probabilities 1 and 0.
     index = np.zeros_like(tables.index)
     pull = np.zeros_like(tables.pull)
     pull[0, 1 * 2 * 3 // 6 + 1 * 2 // 2 + 1] = 1.0  # t = 1, one pull, one success
     rigged = lagrangian.LagrangianTables(index, pull, tables.group, tables.horizon, 0.0)
-    state = ([1, 0], [0, 0])
-    chosen = {lagrangian.decide(rigged, *state, seed, "optimal") for seed in range(50)}
-    assert chosen == {0}
-    assert {lagrangian.decide(rigged, *state, seed, "random") for seed in range(50)} == {0, 1}
-    with pytest.raises(ValueError, match="tie"):
-        lagrangian.decide(tables, [0, 0], [0, 0], 0, "first")
+    seen, rewards = [[0, 1], [0, 0]], np.zeros((50, 2, 4))
+    for tie, possible in (("optimal", {0}), ("random", {0, 1})):
+        actions = kernels.follow(kernels.lagrangian(rigged, tie), rewards, seen=seen)
+        assert set(actions[:, 0].tolist()) == possible
 
 
 @pytest.mark.parametrize("tie", ["random", "optimal"])
@@ -251,7 +251,7 @@ def test_regret_of_the_policies(paper, tie):
     means = rng.uniform(size=(20_000, 2))
     rewards = (rng.uniform(size=(20_000, 2, 200)) < means[:, :, None]).astype(np.int8)
     seeds = rng.integers(0, 2**63, 20_000, dtype=np.uint64)
-    actions = lagrangian.lagrangian_paths(tables, rewards, seeds, tie)
+    actions = kernels.follow(kernels.lagrangian(tables, tie), rewards, seeds)
     regret = 200 * means.max(axis=1) - np.take_along_axis(means, actions.astype(int), 1).sum(axis=1)
     error = regret.std() / np.sqrt(regret.size)
     assert regret.mean() == pytest.approx(2.798, abs=4.5 * error)
@@ -269,6 +269,3 @@ def test_errors_say_what_is_wrong(paper):
         lagrangian.minimize_lagrangian([1.0], [1.0], 5, taus=(0.1, 0.0))
     with pytest.raises(ValueError, match="weights"):
         lagrangian.lagrangian_value([1.0], [1.0], np.zeros(4), np.ones(3))
-    tables = lagrangian.lagrangian_tables(paper)
-    with pytest.raises(ValueError, match="seeds"):
-        lagrangian.lagrangian_paths(tables, np.zeros((2, 2, 200)), [1])

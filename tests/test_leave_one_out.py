@@ -10,14 +10,13 @@ from scipy import special
 import irsppl
 from irsppl.inner.cpu.one_armed import HAT_MEANS, KNOTS
 from irsppl.penalties import PENALTIES, VFit, VSolo
-from irsppl.penalties._leave_one_out import LevelMax, OneArmed, SecondBest, View, arms_of
+from irsppl.penalties._controls import LevelMax, OneArmed, SecondBest
+from irsppl.penalties._view import View, arms_of
 from irsppl.simulation import draw_outcomes
 
 from .oracles import enumerate as enumeration
 from .oracles import leave_one_out as oracle
 from .test_penalties import all_outcomes
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 BERNOULLI = {
     "two uniform arms": ([1.0, 1.0], [1.0, 1.0], 6),
@@ -48,14 +47,6 @@ def categorical(name):
     return bandit, enumeration.Problem(enumeration.DirichletCategorical(alpha, values), horizon)
 
 
-def penalties_of(bandit, view, weights):
-    """Z [S, K, T] of the package, from what it says that pulls pay."""
-    payoffs, sums = view.arms.payoffs(view.futures, view.arms._trimmed(weights))
-    z = view.futures.means[:, :, :-1] - np.diff(payoffs, axis=2)
-    np.testing.assert_allclose(z.sum(axis=(1, 2)), sums, atol=1e-9)
-    return z
-
-
 @pytest.mark.parametrize("name", BERNOULLI)
 @pytest.mark.parametrize("scale", SCALES)
 def test_values_of_every_outcome_are_those_of_the_definition(name, scale):
@@ -64,11 +55,11 @@ def test_values_of_every_outcome_are_those_of_the_definition(name, scale):
     penalty = VSolo(scale=scale)
     values = penalty.values(bandit, batch)
     arms = arms_of(bandit)
-    alpha, beta, _ = BERNOULLI[name]
+    alpha, beta, horizon = BERNOULLI[name]
     for i in np.linspace(0, len(listed) - 1, 12).astype(int):
         rewards = np.asarray(batch.rewards[i], int)
         means, z = oracle.bernoulli_penalties(
-            alpha, beta, rewards, arms.level(0.45), arms.edges, arms.lams, scale
+            alpha, beta, rewards, round(0.45 * horizon), arms.edges, arms.lams, scale
         )
         assert values[i] == pytest.approx(oracle.best_value(means - z), abs=1e-9)
 
@@ -82,7 +73,7 @@ def test_never_below_the_optimum_and_free_for_those_who_do_not_look_ahead(name, 
     optimum = irsppl.bound(bandit, "ideal").value
     assert penalty.values(bandit, batch) @ probabilities >= optimum - 1e-9
     view = View(bandit, batch)
-    z = penalties_of(bandit, view, scale * view.weights(0.45))
+    z = view.charges(scale * view.weights(0.45)[:, :, None])
     rewards = np.asarray(view.futures.rewards)
     assert np.abs(z).max() > 0.01
     assert oracle.conditional_defect(rewards, probabilities, z) < 1e-12
@@ -108,13 +99,13 @@ def test_every_combination_of_features_is_allowed(name, seed):
     bandit, problem = bernoulli(name)
     batch, probabilities, _ = all_outcomes(problem)
     penalty = VFit("full")
-    view = View(bandit, batch, penalty.ends(bandit))
-    prices = penalty._prices(bandit, view)
+    view = View(bandit, batch, penalty.shares)
+    prices = penalty._prices(view)
     size = len(penalty._start(bandit))
     chosen = np.random.default_rng(seed).normal(size=size) / 10
     count = size - prices.shape[1]
     weights = penalty._weights(view, chosen[:count].reshape(penalty._shape))
-    z = penalties_of(bandit, view, weights) + np.tensordot(prices, chosen[count:], (1, 0))
+    z = view.charges(weights) + np.tensordot(prices, chosen[count:], (1, 0))
     rewards = np.asarray(view.futures.rewards)
     assert np.abs(z).max() > 0.01
     assert oracle.conditional_defect(rewards, probabilities, z) < 1e-12
@@ -128,7 +119,7 @@ def test_every_combination_of_features_is_allowed(name, seed):
     # The slopes that the fit follows: what each feature collects at the best counts.
     step = 1e-6 * np.random.default_rng(seed + 9).normal(size=size)
     moved, _, _ = penalty._solve(view, chosen + step, prices)
-    kept = np.arange(view.arms.horizon)[None, None, :] < counts[:, :, None]
+    kept = np.arange(view.horizon)[None, None, :] < counts[:, :, None]
     slopes = np.concatenate(
         [
             penalty._collected(view, counts),
@@ -151,6 +142,11 @@ def test_a_fit_is_at_least_as_tight_and_reports_what_it_found():
     )
     with pytest.raises(ValueError, match="unknown features 'all'; known: full, quick, standard"):
         VFit("all")
+    kept = [*fit.fitted["coefficients"].ravel(), *fit.fitted["price_coefficients"]]
+    again = irsppl.bound(bandit, VFit("quick", kept), key=1, num_samples=3000)
+    np.testing.assert_allclose(again.samples, fit.samples)  # the pilot is not among them
+    with pytest.raises(ValueError, match="coefficients must be 4 finite numbers"):
+        irsppl.bound(bandit, VFit("quick", [1.0]))
 
 
 @pytest.mark.parametrize("control", [SecondBest(), LevelMax(0.45), OneArmed(0.45)])
@@ -158,6 +154,8 @@ def test_controls_have_the_means_they_claim(control):
     bandit, problem = bernoulli("three unequal arms")
     batch, probabilities, _ = all_outcomes(problem)
     assert control.values(bandit, batch) @ probabilities == pytest.approx(control.mean(bandit))
+    view = View(bandit, batch, VFit("full").shares)  # whatever else its tables hold
+    assert control.of(view) @ probabilities == pytest.approx(control.mean(bandit))
 
 
 def test_hats_over_a_normal_innovation_have_their_exact_means():
@@ -196,7 +194,7 @@ def test_penalties_of_other_families_have_mean_zero_at_every_pull(name):
     """
     bandit = irsppl.Bandit(FAMILIES[name], 20)
     view = View(bandit, draw_outcomes(bandit, jax.random.key(1), 0, 4000))
-    z = penalties_of(bandit, view, view.weights(0.45))
+    z = view.charges(view.weights(0.45)[:, :, None])
     for factor in (1.0, np.tanh(view.futures.means[:, :, :-1])):
         x = z * factor
         score = x.mean(axis=0) / np.maximum(x.std(axis=0), 1e-12) * np.sqrt(len(x))
@@ -274,11 +272,7 @@ def test_refused_with_a_reason():
     arms = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
     correlated = irsppl.LinearGaussian(np.eye(2), np.zeros(2), np.eye(2), 1.0)
     for bandit, text in [
-        (irsppl.Bandit(arms, 6, delay=1), "does not plan for a delay"),
-        (irsppl.Bandit(arms, costs=[1, 2], budget=6), "does not plan for a budget"),
-        (irsppl.Bandit(arms, horizon=[1.0, 0.5]), "does not plan for a horizon law"),
         (irsppl.Bandit(correlated, 5), "independent arms"),
-        (irsppl.Bandit(arms, 6).pull(0), "pending"),
         (irsppl.Bandit(arms, 5000), "would need 2,000 MB of tables for 5000 periods"),
     ]:
         with pytest.raises(ValueError, match=text):

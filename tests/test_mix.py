@@ -14,13 +14,16 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 import irsppl
-from irsppl.inner.cpu.mixture import mix_batch, mix_decide, mix_paths
+from irsppl import engine
+from irsppl.inner.cpu.mixture import mix_batch
 from irsppl.inner.cpu.rng import streams
 from irsppl.inner.mixture import mix
 from irsppl.penalties import find_penalty
 from irsppl.penalties.mix import settled
+from irsppl.policies import find_policy
 
 from .conftest import FAMILIES, within
+from .kernels import decide, simulate_paths
 from .oracles import enumerate as exact
 from .oracles import mix as oracle
 
@@ -293,7 +296,7 @@ def test_a_future_without_its_bulk_has_the_right_law(family):
 def test_compiled_decisions_have_the_law_of_whole_futures(family, remaining):
     """Propensities from the kernel and from NumPy's samplers with a plain table, n0 = 3."""
     code, xi, nu, noise = STATES[family]
-    arms = mix_decide(3, code, xi, nu, noise, remaining, streams((0, 1), 2, 0, 40_000))
+    arms = decide(irsppl.Mix(T0=9), code, xi, nu, noise, remaining, streams((0, 1), 2, 0, 40_000))
     compiled = np.bincount(arms, minlength=3) / 40_000
     rng = np.random.default_rng(10)
     plain = oracle.shares(rng, family, xi, nu, noise, 3, remaining, 1200)
@@ -327,8 +330,9 @@ def test_traced_decisions_have_the_law_of_compiled_ones(decide_gaussian, played)
     for i in range(played):
         bandit = bandit.pull(i % 3, 0.3)
     traced = decide_gaussian(bandit, 1, 20_000)
-    kernel = irsppl.Mix(T0=9).decisions(bandit)
-    compiled = np.bincount(kernel(streams((0, 1), 2, 0, 40_000)), minlength=3) / 40_000
+    kernel = engine.kernel(find_policy(irsppl.Mix(T0=9)), bandit)
+    arms = kernel.decisions(streams((0, 1), 2, 0, 40_000))
+    compiled = np.bincount(arms, minlength=3) / 40_000
     for a, b in zip(compiled, traced, strict=True):
         p = np.clip(a, 1e-3, 1 - 1e-3)
         within(b, np.sqrt(p * (1 - p) / 20_000), a, np.sqrt(p * (1 - p) / 40_000))
@@ -373,7 +377,7 @@ def test_index_with_lookahead_treats_pending_rewards_as_it_did():
 
 def test_one_period_left_is_myopic():
     for family, (code, xi, nu, noise) in STATES.items():
-        arms = mix_decide(20, code, xi, nu, noise, 1, streams((0, 1), 2, 0, 50))
+        arms = decide(irsppl.Mix(T0=60), code, xi, nu, noise, 1, streams((0, 1), 2, 0, 50))
         assert set(arms.tolist()) == {int(np.argmax(np.divide(xi, nu)))}, family
 
 
@@ -384,10 +388,12 @@ def test_compiled_paths_learn_and_keep_to_their_seed():
     rewards = (rng.random((6, 2, 4000)) < means[None, :, None]).astype(np.float32)
     seeds = streams((0, 1), 2, 0, 6)
     state = (0, np.ones(2), np.full(2, 2.0), np.zeros(2))
-    arms = mix_paths(50, *state, rewards, seeds)
-    np.testing.assert_array_equal(arms[2:4], mix_paths(50, *state, rewards[2:4], seeds[2:4]))
+    arms = simulate_paths(irsppl.Mix(T0=100), *state, rewards, seeds)
+    np.testing.assert_array_equal(
+        arms[2:4], simulate_paths(irsppl.Mix(T0=100), *state, rewards[2:4], seeds[2:4])
+    )
     assert (arms == 1).mean() > 0.97
-    first = mix_decide(50, *state, 4000, seeds)
+    first = decide(irsppl.Mix(T0=100), *state, 4000, seeds)
     np.testing.assert_array_equal(first, arms[:, 0])
 
 
@@ -407,8 +413,6 @@ def largest(jaxpr):
 
 @pytest.mark.parametrize("policy", [irsppl.Mix(), irsppl.Index(lookahead=200), "irs.fh"])
 def test_no_array_of_a_decision_is_as_long_as_the_horizon(policy):
-    from irsppl.policies import find_policy
-
     bandit = irsppl.Bandit(irsppl.BetaBernoulli(np.ones(10), np.ones(10)), 100_000)
     found = find_policy(policy)
     found.check(bandit)
@@ -423,7 +427,8 @@ def test_no_array_of_a_decision_is_as_long_as_the_horizon(policy):
 def test_a_decision_costs_the_same_at_any_horizon():
     """T = 100,000 against T = 1,000, T0 = 200, ten arms: the best of nine runs each, in turn."""
     belief = irsppl.BetaBernoulli(np.ones(10), np.ones(10))
-    kernels = [irsppl.Mix().decisions(irsppl.Bandit(belief, T)) for T in (1000, 100_000)]
+    mix = find_policy(irsppl.Mix())
+    kernels = [engine.kernel(mix, irsppl.Bandit(belief, T)).decisions for T in (1000, 100_000)]
     seeds = streams((0, 1), 2, 0, 500)
     best = [np.inf, np.inf]
     for _ in range(9):
@@ -460,13 +465,7 @@ def test_correlated_arms_are_refused():
 
 
 def test_kernels_refuse_what_does_not_fit():
-    with pytest.raises(ValueError, match="n0 must be at least 1, got 0"):
-        mix_decide(0, *STATES["beta-bernoulli"], 5, streams((0, 1), 2, 0, 3))
-    with pytest.raises(ValueError, match="remaining must be at least 1"):
-        mix_decide(2, *STATES["beta-bernoulli"], 0, streams((0, 1), 2, 0, 3))
     with pytest.raises(ValueError, match="total must be at least 1"):
         mix_batch(np.ones((1, 2, 3)), np.ones((1, 2)), 0)
     with pytest.raises(ValueError, match="prefix and later"):
         mix_batch(np.ones((1, 2, 3)), np.ones((1, 3)), 4)
-    with pytest.raises(ValueError, match="rewards must have shape"):
-        mix_paths(2, *STATES["beta-bernoulli"], np.ones((2, 3, 4)), streams((0, 1), 2, 0, 3))

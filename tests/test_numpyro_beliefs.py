@@ -17,8 +17,6 @@ from irsppl.penalties import PENALTIES, set_controls
 from .conftest import within
 from .oracles import enumerate as oracle
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def logistic(mean, sd):
     def arm(reward=None):

@@ -14,8 +14,6 @@ from irsppl.policies import PlainPolicy, Policy, find_policy, from_agent
 
 from .conftest import within
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 K, T = 3, 20
 BANDIT = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * K, [1.0] * K), T)
 quietly = pytest.mark.filterwarnings("ignore:policy .* is played in plain Python")

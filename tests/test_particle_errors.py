@@ -25,9 +25,7 @@ from irsppl.beliefs._subclouds import (
 from irsppl.beliefs.particles import JointParticles, Particles
 
 from .conftest import within
-from .user_models import HARD, Case, nuts, spike, spike_exactly
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+from .user_models import Case, spike, spike_exactly
 
 
 def noisy(reward=None):
@@ -131,11 +129,11 @@ def spikes():
     return Case(spike).belief().sized(2000)
 
 
-@pytest.mark.parametrize("effect", [0.5, 0.06])
+@pytest.mark.parametrize("effect", [3.5, 0.06])
 def test_a_spike_and_slab_after_2000_rewards(spikes, effect):
-    """Was 8 standard deviations off with a stated error of 4e-8. Exact by a sum over a grid, within
-    4 stated errors (one false alarm in 1,000 each: t with 15 degrees of freedom at worst), and the
-    error is small."""
+    """A cloud moved as a whole lay 14 standard deviations off at 3.5 and stated 2. Exact by
+    a sum over a grid, within 4 stated errors (one false alarm in 1,000 each: t with 15 degrees of
+    freedom at worst), and the error is small."""
     rewards = np.random.default_rng(1).normal(effect, 1.0, 2000)
     belief = spikes
     for batch in np.split(rewards, 10):
@@ -179,29 +177,6 @@ def test_discrete_latents_that_cannot_be_listed():
     share = np.bincount(np.asarray(belief.params[0]["kind"])[0], minlength=3) / 1024
     truth = weights.sum(axis=0) / weights.sum()
     np.testing.assert_allclose(share, truth, atol=0.15)
-
-
-# ---- hard models against NUTS
-
-
-@pytest.mark.parametrize("name", ["horseshoe"])  # the others: benchmarks.posteriors
-def test_hard_models_against_nuts(name):
-    """50 rewards; every arm within 4 combined errors (NUTS's Monte Carlo error and the stated one:
-    a false alarm in 1,000 per arm at worst, t with 15 degrees of freedom)."""
-    case = HARD[name]
-    belief = case.belief()
-    arms, rewards = case.data(belief, 50, 0)
-    belief = belief.update(arms, rewards)
-    with jax.numpy_rank_promotion("allow"):
-        mean, mcse, sd = nuts(case, belief, arms, rewards, 400, 1000)
-    for arm in range(case.num_arms):
-        within(
-            float(belief.predictive_mean()[arm]),
-            float(belief.mean_error()[arm]),
-            mean[arm],
-            mcse[arm],
-        )
-    assert np.all(np.asarray(belief.mean_error()) < 0.15 * sd)
 
 
 # ---- said, once

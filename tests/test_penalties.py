@@ -12,8 +12,6 @@ from irsppl.penalties import PENALTIES
 
 from .oracles import enumerate as oracle
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 BERNOULLI = [
     ([1.0, 1.0], [1.0, 1.0], 4),
     ([3.0, 1.0], [1.0, 2.0], 5),

@@ -13,8 +13,6 @@ from irsppl.simulation import chunks, draw_outcomes
 
 from .conftest import FAMILIES, within
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 K, T = 3, 20
 COSTS = dict(costs=[1, 2, 0.5], budget=12)
 CONSTRAINTS = {
@@ -154,7 +152,7 @@ def test_what_a_policy_reads_means_the_same_everywhere(name, begun):
         play = player(find_policy(function, bandit), played, key, label, 2, None)
         if label == "plain":
             reads.clear()
-        arms = play(futures, 0, 1)[0]
+        arms = play(futures, 0, 1).arms[0]
         assert arms[arms >= 0].tolist() == one_by_one, label
         data = irsppl.simulate(bandit, {label: function}, key=3, num_replications=1)
         assert data["pulls"].values[0, 0].tolist() == [one_by_one.count(a) for a in range(K)]

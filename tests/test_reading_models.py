@@ -24,7 +24,6 @@ from irsppl.models._truncated import stable
 
 from . import reading_arms
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 sample = numpyro.sample
 
 

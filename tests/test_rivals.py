@@ -10,9 +10,10 @@ import pytest
 from scipy import integrate, stats
 
 import irsppl
+from irsppl import engine
+from irsppl.engine import ids as ids_rule
+from irsppl.engine.ids.mixture import minimise
 from irsppl.inner import gittins, lagrangian
-from irsppl.inner.cpu import ids as ids_kernel
-from irsppl.inner.cpu import rivals
 from irsppl.inner.cpu.rng import streams
 from irsppl.penalties import lagrangian as lagrangian_penalty
 from irsppl.policies import (
@@ -33,10 +34,9 @@ from irsppl.policies.kl_ucb import upper
 from irsppl.policies.ucb1 import observed
 from irsppl.simulation import _BATCH, _decide_many
 
+from . import kernels
 from .conftest import FAMILIES, within
 from .oracles import ids as oracle
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 KERNEL_FAMILIES = ["beta-bernoulli", "normal-normal", "gamma-poisson", "gamma-exponential"]
 
@@ -74,7 +74,7 @@ def test_compiled_quantiles_agree_with_scipy(family):
     for xi, nu, sd in states(rng, family, 200):
         level = 1 - 1 / rng.integers(2, 3000)
         expected = law(family, xi, nu, sd).ppf(level)
-        assert rivals.quantile(family, xi, nu, sd, level) == pytest.approx(expected, rel=1e-9)
+        assert kernels.quantile(family, xi, nu, sd, level) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("family", ["beta-bernoulli", "gamma-exponential", "normal-inverse-gamma"])
@@ -114,7 +114,7 @@ def test_ogi_solves_its_fixed_point_equation(family):
     rng = np.random.default_rng(10 + family)
     for xi, nu, sd in states(rng, family, 25):
         t = int(rng.integers(2, 600))
-        lam = rivals.ogi(family, xi, nu, sd, t)
+        lam = kernels.ogi(family, xi, nu, sd, t)
         dist, mean, discount = law(family, xi, nu, sd), xi / nu, 1 - 1 / t
         # E[(mu - lam)^+] is the integral of P(mu > x) above lam; x = lam / u ends heavy tails at 0.
         marks = [p for p in (lam / dist.isf(q) for q in (1e-2, 1e-4, 1e-7)) if 0 < p < 1]
@@ -130,7 +130,7 @@ def test_traced_ogi_agrees_with_the_compiled_one(family):
     code, xi, nu, sd = bandit.belief.kernel_state()
     indices = jax.jit(OGI().indices)
     for number in (0, 1, 20, 200):
-        expected = [rivals.ogi(code, *arm, number + 1) for arm in zip(xi, nu, sd, strict=True)]
+        expected = [kernels.ogi(code, *arm, number + 1) for arm in zip(xi, nu, sd, strict=True)]
         np.testing.assert_allclose(indices(period(bandit, number)), expected, rtol=2e-4)
     np.testing.assert_allclose(indices(bandit), xi / nu, rtol=1e-5)  # t = 1: myopic
 
@@ -153,7 +153,7 @@ def test_kl_ucb_uses_up_its_budget(family):
     means = rng.uniform(0.02, 0.95, 30)
     budgets = np.exp(rng.uniform(-6, 1, 30))
     found = np.array(
-        [rivals.kl_ucb(family, p, 0.7, b) for p, b in zip(means, budgets, strict=True)]
+        [kernels.kl_ucb(family, p, 0.7, b) for p, b in zip(means, budgets, strict=True)]
     )
     assert np.all(found > means)
     np.testing.assert_allclose(DIVERGENCES[family](means, found), budgets, rtol=1e-6)
@@ -201,14 +201,14 @@ def index_by_hand(rule, family, xi, nu, sd, pulls, t):
     if rule == "bayes-ucb":
         return np.array([law(family, *arm).ppf(1 - 1 / t) for arm in zip(xi, nu, sd, strict=True)])
     if rule == "ogi":
-        return np.array([rivals.ogi(family, *arm, t) for arm in zip(xi, nu, sd, strict=True)])
+        return np.array([kernels.ogi(family, *arm, t) for arm in zip(xi, nu, sd, strict=True)])
     if np.any(pulls == 0):
         return np.where(pulls == 0, mean, -np.inf)
     if rule == "ucb1":
         return mean + 2 * sd * np.sqrt(2 * np.log(t - 1) / pulls)
     budget = np.log(t) / pulls
     return np.array(
-        [rivals.kl_ucb(family, m, s, b) for m, s, b in zip(mean, sd, budget, strict=True)]
+        [kernels.kl_ucb(family, m, s, b) for m, s, b in zip(mean, sd, budget, strict=True)]
     )
 
 
@@ -220,15 +220,17 @@ def test_paths_play_the_largest_index(rule, family):
     code, xi0, nu0, sd = belief.kernel_state()
     if code != 1:
         sd = np.full(3, 0.5)
+    policy = UCB1(0.5) if rule == "ucb1" and code != 1 else find_policy(rule)
     rewards = np.asarray(
         jax.vmap(lambda key: belief._sample(key, 25).rewards)(
             jax.random.split(jax.random.key(3), 2)
         )
     )
     for start, pulls0 in ((0, [0, 0, 0]), (3, [2, 1, 0])):
-        actions = rivals.rival_paths(
-            rule, code, xi0, nu0, sd, rewards, streams((1, 2), 3, 0, 2), pulls=pulls0, period=start
-        )
+        bandit = irsppl.Bandit(belief, 25 + start)
+        state = (jnp.asarray(start), jnp.asarray(25), jnp.asarray(pulls0))
+        bandit = eqx.tree_at(lambda b: (b.period, b.remaining, b.counts), bandit, state)
+        actions = engine.kernel(policy, bandit).paths(rewards, streams((1, 2), 3, 0, 2))[:, :25]
         for s in range(2):
             xi, nu, pulls = xi0.copy(), nu0.copy(), np.array(pulls0)
             for i, arm in enumerate(actions[s]):
@@ -270,9 +272,9 @@ def test_ids_on_gaussian_arms_agrees_with_the_slow_computation(arms, information
 
 
 def check_ids(belief, slow, information, rel):
-    form = ids_kernel.MUTUAL if information == "mutual" else ids_kernel.VARIANCE
+    form = ids_rule.MUTUAL if information == "mutual" else ids_rule.VARIANCE
     regret, gain = oracle.terms(slow, information)
-    ours, told, mixture = ids_kernel.ids_terms(*belief.kernel_state(), form)
+    ours, told, mixture = kernels.ids_terms(*belief.kernel_state(), form)
     np.testing.assert_allclose(ours, regret, rtol=rel)
     np.testing.assert_allclose(told, gain, rtol=rel, atol=1e-7)
     least = oracle.least_ratio(regret, gain)
@@ -291,7 +293,7 @@ def test_two_arms_attain_the_least_ratio():
     weights = np.array([w for w in itertools.product(np.arange(41), repeat=3) if sum(w) == 40]) / 40
     for _ in range(40):
         regret, gain = rng.exponential(size=(2, 3))
-        i, j, q = ids_kernel._minimise(regret, gain, 3)
+        i, j, q = minimise(regret, gain, 3)
         found = oracle.ratio(regret, gain, (i, j, q))
         everywhere = (weights @ regret) ** 2 / (weights @ gain)
         assert found <= everywhere.min() * (1 + 1e-9)
@@ -307,12 +309,13 @@ def test_carried_tables_stay_true():
     alpha, beta = np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 1.0])
     rng = np.random.default_rng(5)
     rewards = (rng.random((3, 3, 400)) < np.array([0.5, 0.45, 0.55])[None, :, None]).astype(float)
-    actions = ids_kernel.ids_paths(0, alpha, alpha + beta, 0, rewards, streams((0, 1), 2, 0, 3))
+    seeds = streams((0, 1), 2, 0, 3)
+    actions = kernels.simulate_paths("ids", 0, alpha, alpha + beta, 0, rewards, seeds)
     for s in range(3):
         xi, nu, pulls = alpha.copy(), alpha + beta, np.zeros(3, int)
         for t, arm in enumerate(actions[s, :-1]):
             if t % 23 == 0 or t > 390:
-                _, _, (i, j, q) = ids_kernel.ids_terms(0, xi, nu, 0)
+                _, _, (i, j, q) = kernels.ids_terms(0, xi, nu, 0)
                 possible = {i} if q > 1 - 1e-6 else {j} if q < 1e-6 else {i, j}
                 assert arm in possible
             xi[arm] += rewards[s, arm, pulls[arm]]
@@ -324,7 +327,7 @@ def test_carried_tables_stay_true():
 def test_ids_from_cells_and_from_draws_agrees_with_quadrature(family):
     """What other beliefs are given, on beliefs where better is known."""
     belief = FAMILIES[family]()
-    regret, gain, _ = ids_kernel.ids_terms(*belief.kernel_state(), ids_kernel.VARIANCE)
+    regret, gain, _ = kernels.ids_terms(*belief.kernel_state(), ids_rule.VARIANCE)
     cells = jax.jit(_cell_terms)(belief)
     np.testing.assert_allclose(cells[0], regret, rtol=0.01)
     np.testing.assert_allclose(cells[1], gain, rtol=0.02)
@@ -394,9 +397,11 @@ def test_fh_gittins_plays_the_solvers_index():
     bandit = irsppl.Bandit(BETA, 12)
     rng = np.random.default_rng(0)
     outcomes = (rng.random((5, 3, 12)) < 0.5).astype(np.float32)
-    paths = FHGittins().paths(bandit)(outcomes, None)
+    paths = engine.kernel(FHGittins(), bandit).paths(outcomes, streams((0, 1), 2, 0, 5))
     table = [gittins.index_table(1.0, 1.0, 12), gittins.index_table(2.0, 3.0, 12)]
-    np.testing.assert_array_equal(paths, gittins.gittins_paths(table, [0, 1, 0], outcomes))
+    np.testing.assert_array_equal(
+        paths, kernels.follow(kernels.gittins(table, [0, 1, 0]), outcomes)
+    )
     for s in range(2):
         state, pulls = bandit, np.zeros(3, int)
         for arm in paths[s]:

@@ -1,6 +1,7 @@
 """An experiment over HTTP: right answers, right refusals, nothing executed, nothing lost."""
 
 import contextlib
+import io
 import json
 
 import pytest
@@ -39,6 +40,11 @@ def test_ask_tell_and_look(experiment):
     assert status["told"] == 3 and status["pending"] == 1 and "where" not in status
     assert web.get(f"/decisions/{batch[0]['id']}").json()["replayed"]
     assert web.get("/log.csv").text.count("\n") == 5
+    import pandas as pd
+
+    answer = web.get("/log.parquet")
+    assert answer.headers["content-type"] == "application/vnd.apache.parquet"
+    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(answer.content)), experiment.log())
     assert web.get("/health").json() == {"period": 4}
     assert "irsppl_pending 1\n" in web.get("/metrics").text
     assert "/decisions/{id}/reward" in web.get("/openapi.json").json()["paths"]
@@ -50,6 +56,7 @@ def test_ask_tell_and_look(experiment):
 
 def test_the_page(experiment, monkeypatch):
     monkeypatch.setattr(serve.Adviser, "look", lambda self, status: None)
+    monkeypatch.setattr(serve.time, "monotonic", iter(range(0, 10**6, 1000)).__next__)
     web = client(experiment)
     experiment.ask(5)
     answer = web.get("/")
@@ -63,6 +70,7 @@ def test_the_page(experiment, monkeypatch):
     assert "reward so far</dt><dd>1<" in web.get("/").text
 
 
+JSON, IS_JSON = b"{}", {"content-type": "application/json"}
 BAD = [
     ("post", "/decisions", dict(content=b"{"), 422),
     ("post", "/decisions", dict(content=b""), 422),
@@ -112,22 +120,88 @@ BAD = [
     ("post", "/arms", dict(json={"arm": "beta(1,1)", "label": ""}), 422),
     ("get", "/status", dict(headers={"host": "evil.example"}), 421),
     ("get", "/status", dict(headers={"host": "127.0.0.1.evil.example:8000"}), 421),
+    ("get", "/", dict(headers={"host": "localhost.evil.example"}), 421),
+    ("get", "/log.csv", dict(headers={"host": ""}), 421),
+    ("get", "/log.csv", dict(headers={"host": "10.0.0.1:8000"}), 421),
+    ("post", "/decisions", dict(content=b"null"), 422),
+    ("post", "/decisions", dict(content=b'"text"'), 422),
+    ("post", "/decisions", dict(content=b"{}{}"), 422),
+    ("post", "/decisions", dict(content=b'{"count": 1e400}'), 422),
+    ("post", "/decisions", dict(content=b'{"count": NaN}'), 422),
+    ("post", "/decisions", dict(content=b'{"count": 1, "count": "x"}'), 422),
+    ("post", "/decisions", dict(content=b"[" * 30_000), 400),
+    ("post", "/decisions", dict(content=b'{"request": "\\ud800"}'), 422),
+    ("post", "/decisions", dict(content=b'{"request": "\\u0000"}'), 422),
+    ("post", "/decisions", dict(json={"request": ["visit"]}), 422),
+    ("post", "/decisions", dict(json={"count": [3]}), 422),
+    ("post", "/decisions", dict(json={"count": 10_001}), 422),
+    ("post", "/decisions", dict(json={"count": 2**70}), 422),
+    ("post", "/decisions", dict(json={"__class__": "os.system"}), 422),
+    ("post", "/decisions", dict(content=b"{}", headers={}), 415),
+    ("post", "/decisions", dict(files={"file": b"x"}), 415),
+    ("post", "/decisions", dict(content=b"<a/>", headers={"content-type": "text/xml"}), 415),
+    ("post", "/decisions", dict(content=JSON, headers={**IS_JSON, "content-length": "-1"}), 413),
+    ("post", "/decisions", dict(content=JSON, headers={**IS_JSON, "content-length": "x"}), 413),
+    ("post", "/decisions", dict(content=JSON, headers={**IS_JSON, "content-length": "9" * 9}), 413),
+    ("post", "/decisions/ID/reward", dict(content=b"x" * 70_000), 413),
+    ("post", "/decisions/ID/reward", dict(content=b'{"reward": -Infinity}'), 422),
+    ("post", "/decisions/ID/reward", dict(content=b'{"reward": 1, "reward": 7}'), 422),
+    ("post", "/decisions/ID/reward", dict(content=b"1"), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": True}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": {}}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 2}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 1e-300}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 1, "arm": 2}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 1, "correct": 1}), 422),
+    ("post", "/decisions/ID/reward", dict(json={"reward": 0, "correct": False}), 409),
+    ("post", "/decisions/ID/reward/", dict(json={"reward": 1}), 404),
+    ("post", "/decisions/ID/rewards", dict(json={"reward": 1}), 404),
+    ("post", "/decisions/ID%20/reward", dict(json={"reward": 1}), 404),
+    ("post", "/decisions/%00/reward", dict(json={"reward": 1}), 404),
+    ("post", "/decisions/-1/reward", dict(json={"reward": 1}), 404),
+    ("post", "/decisions/0/reward", dict(json={"reward": 1}), 404),
+    ("get", "/decisions/ID%20OR%201=1", {}, 404),
+    ("get", "/decisions/<script>alert(1)</script>", {}, 404),
+    ("get", f"/decisions/{'9' * 39}", {}, 404),
+    ("get", "/decisions", {}, 405),
+    ("get", "/redoc", {}, 404),
+    ("get", "/%2e%2e/%2e%2e/etc/passwd", {}, 404),
+    ("get", "/log.csv/../../etc/passwd", {}, 404),
+    ("get", "/log.pickle", {}, 404),
+    ("get", "/arms", {}, 405),
+    ("put", "/decisions/ID/reward", dict(json={"reward": 1}), 405),
+    ("patch", "/status", {}, 405),
+    ("delete", "/", {}, 405),
+    ("delete", "/decisions/ID", {}, 405),
+    ("delete", "/arms/%27%3B%20DROP%20TABLE%20irsppl_journal", {}, 404),
+    ("delete", f"/arms/{'x' * 201}", {}, 422),
+    ("post", "/arms", dict(json={"arm": "beta(1,1)x2", "label": "x"}), 422),
+    ("post", "/arms", dict(json={"arm": "beta(-1,1)", "label": "x"}), 422),
+    ("post", "/arms", dict(json={"arm": "beta(nan,1)", "label": "x"}), 422),
+    ("post", "/arms", dict(json={"arm": "", "label": "x"}), 422),
+    ("post", "/arms", dict(json={"arm": "beta(1,1)", "label": "x" * 201}), 422),
+    ("post", "/arms", dict(json={"arm": "/etc/passwd", "label": "x"}), 422),
+    ("post", "/arms", dict(json={"label": "x"}), 422),
 ]
 
 
 def test_bad_requests(experiment):
     """Each its 4xx; afterwards the experiment is as before."""
+    assert len(BAD) >= 100
     web = client(experiment)
     one = experiment.ask()
     experiment.tell(one.id, 1)
     before = experiment.status()
+    wrong = []
     for method, path, options, code in BAD:
         options = dict(options)
         if "content" in options:
-            options.setdefault("headers", {"content-type": "application/json"})
+            options.setdefault("headers", IS_JSON)
         answer = web.request(method, path.replace("ID", one.id), **options)
-        assert answer.status_code == code, (method, path, options, answer.text)
+        if answer.status_code != code:
+            wrong.append((method, path, str(options)[:90], answer.status_code, answer.text[:90]))
         assert "Traceback" not in answer.text and "/tmp" not in answer.text
+    assert wrong == []
     assert experiment.status() == before
     assert experiment.events()[-1].kind == "tell"
 
@@ -156,6 +230,12 @@ def test_tokens(experiment):
     assert web.delete("/arms/plain", headers=user).status_code == 403
     assert web.post("/arms", json=arm, headers=boss).status_code == 201
     assert web.get("/status", headers=boss).status_code == 200
+    # A browser sends a token as a password: good for looking, and for nothing else.
+    assert 'Basic realm="irsppl"' in web.get("/").headers["www-authenticate"]
+    for password, code in ((token, 200), (admin, 200), ("x", 401), ("", 401)):
+        assert web.get("/status", auth=("anyone", password)).status_code == code
+        assert web.post("/decisions", json={}, auth=("anyone", password)).status_code == 401
+    assert web.get("/status", headers={"authorization": "Basic ???"}).status_code == 401
 
 
 def test_what_goes_wrong_inside_stays_inside(experiment, monkeypatch):

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from irsppl.studies import (
     study_table,
 )
 from irsppl.studies.named import _existing
+from irsppl.studies.page import certificates
 from irsppl.studies.report import comparison_text, paper_figures, table_text
 from irsppl.studies.run import _Runner
 from irsppl.studies.slip import one_stream_outcomes
@@ -208,9 +210,25 @@ def test_another_version_is_not_mixed_in(done, monkeypatch):
 
 def test_files_and_table(done):
     names = {path.name for path in done.folder.iterdir()}
-    wanted = {"table.md", "table.csv", "figure.png", "figure.svg", "data.nc", "manifest.json"}
+    wanted = {
+        "report.html",
+        "table.md",
+        "table.csv",
+        "figure.png",
+        "figure.svg",
+        "data.nc",
+        "manifest.json",
+    }
     assert wanted <= names and not any(name.endswith(".tmp") for name in names)
+    shown = (done.folder / "report.html").read_text()
+    assert "data:image/png" in shown and "irsppl study small" in shown
+    assert not re.search(r'(src|href)="(?!data:)', shown) and "<script" not in shown
     table = study_table(done.data)
+    value = done.data["value"].sel(horizon=6, policy="greedy").mean().item()
+    told = certificates(done.data)
+    upper = done.data["bound"].sel(horizon=6, penalty=told.attrs["penalty"]).item()
+    assert told.loc["greedy", "share"] == pytest.approx(value / upper, abs=0.2)
+    assert (told["surely"] <= told["share"]).all()
     assert list(table.index) == ["ts", "irs.fh", "greedy", "irs.ff", "irs.v-zero"]
     at = done.data.sel(horizon=6)
     assert table.loc["ts", "improvement"] == 0 and table.loc["ts", "regret_bound"] == 0

@@ -168,7 +168,6 @@ def test_bad_studies(changes, told):
 # ------------------------------------------------------------------ constraints
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     "changes",
     [

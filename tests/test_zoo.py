@@ -12,8 +12,6 @@ from numpyro.infer.util import log_density
 from irsppl.models import load_model_file, read_arm
 from tests.conftest import within
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 ZOO = sorted((pathlib.Path(__file__).parent.parent / "models").glob("*.py"))
 SIZE = 4096
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

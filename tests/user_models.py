@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro.diagnostics import effective_sample_size
-from numpyro.infer import MCMC, NUTS
 
 import irsppl
 
@@ -190,32 +188,6 @@ HARD = {
 
 
 # ---- what their posteriors are
-
-
-def nuts(case, belief, arms, rewards, warmup, draws, seed=0):
-    """Means of the arms, their Monte Carlo errors and standard deviations `[K]`."""
-    args, given = case.nuts_data(arms, rewards)
-    sampler = MCMC(
-        NUTS(case.function, target_accept_prob=0.9),
-        num_warmup=warmup,
-        num_samples=draws,
-        num_chains=2,
-        chain_method="sequential",
-        progress_bar=False,
-    )
-    sampler.run(jax.random.key(seed), *args, **given)
-    found = sampler.get_samples()
-    model = belief.model if case.num_arms > 1 else belief.models[0]
-    latents = {name: found[name] for name in model.latents}
-    each = jnp.arange(case.num_arms)
-
-    def means(point):
-        return jax.vmap(lambda a: model.mean(point, a if model.joint else None))(each)
-
-    mu = np.asarray(jax.jit(jax.vmap(means))(latents), np.float64)
-    chains = mu.reshape(2, draws, case.num_arms)
-    sd = mu.std(axis=0)
-    return mu.mean(axis=0), sd / np.sqrt(effective_sample_size(chains)), sd
 
 
 def spike_exactly(rewards):

@@ -163,6 +163,17 @@ class Belief(eqx.Module):
         """The same belief with room for `horizon` rewards, where it keeps a record of them."""
         return self
 
+    # ---- abilities that some have
+    @property
+    def brings_sets(self) -> bool:
+        """Whether each future for bounds comes with a set that its truth was drawn from."""
+        return False
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether data are one count per arm, so that `future_mean_max` can sum over them."""
+        return False
+
     @property
     def is_approximate(self) -> bool:
         """Whether bounds computed from this state are approximate."""
@@ -326,7 +337,7 @@ class Belief(eqx.Module):
 
     def to_arviz(self, key: Any = 0, num_draws: int = 1000) -> Any:
         """Draws of the arms' mean rewards, and predictive rewards, as ArviZ data."""
-        from irsppl.results import belief_to_arviz
+        from irsppl.beliefs._arviz import belief_to_arviz
 
         return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws, maximum=10**7))
 

@@ -28,7 +28,7 @@ _MOST_STEPS = 100
 _BISECTIONS = 40
 
 # Rewards are summed in blocks, as many as hold data: a move costs what was seen, not the buffer.
-_BLOCK = 64
+_BLOCK = 16
 
 
 class Record(NamedTuple):

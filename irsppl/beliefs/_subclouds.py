@@ -76,6 +76,31 @@ def resample(
     return jnp.clip(place, start[part], (start + sizes - 1)[part])
 
 
+def thin(
+    weights: Float[np.ndarray, "C N"],
+    part: Int[np.ndarray, "C N"],
+    means: Float[np.ndarray, "C N"],
+    count: int,
+) -> Int[np.ndarray, "C M"]:
+    """`count` points of each cloud that stand for all of it, by rising means, each part for itself.
+
+    They weigh the same: of even weights every so-manyth point is taken.
+    """
+    chosen = np.empty((len(weights), count), np.int64)
+    sizes = sizes_of(count)
+    for c, own in enumerate(weights):
+        order = np.argsort(means[c], kind="stable")
+        picked = []
+        for number, size in enumerate(sizes):
+            mine = order[part[c][order] == number]
+            edges = np.cumsum(own[mine])
+            levels = (np.arange(size) + 0.5) / size * edges[-1]
+            picked.append(mine[np.minimum(np.searchsorted(edges, levels), len(mine) - 1)])
+        every = np.concatenate(picked)
+        chosen[c] = every[np.argsort(means[c][every], kind="stable")]
+    return chosen
+
+
 def standard_error(
     values: Float[Array, "N K"],
     weights: Float[Array, " N"],
@@ -102,11 +127,15 @@ def standard_error(
     return jnp.where(dead, jnp.inf, jnp.maximum(plain, spread))
 
 
-def is_poor(error: Array, sd: Array, count: int) -> Array:
-    """Whether an error is large beside the standard deviation it belongs to."""
+def _poor_share(count: int) -> float:
     parts = num_parts(count)
     unsure = widening(parts) if parts > 1 else 2.0
-    return error > max(_POOR, _POOR_TIMES * unsure / math.sqrt(count)) * sd
+    return max(_POOR, _POOR_TIMES * unsure / math.sqrt(count))
+
+
+def is_poor(error: Array, sd: Array, count: int) -> Array:
+    """Whether an error is large beside the standard deviation it belongs to."""
+    return error > _poor_share(count) * sd
 
 
 def warn_poor(
@@ -128,6 +157,29 @@ def warn_poor(
         "Use more particles (num_particles=), write the model with fewer or less dependent latents "
         "(scale times standard normal instead of a normal of unknown scale), or a representation "
         "without sampling; mean_error() tells the error from now on, and this warning comes once.",
+        InaccurateBeliefWarning,
+        stacklevel=_users_level(),
+    )
+
+
+def too_few(ess: np.ndarray, count: int) -> np.ndarray:
+    """Whether so many effective points, of `count`, leave an error that is called poor."""
+    return ess * _poor_share(count) ** 2 < 1
+
+
+def warn_simulated(label: str, ess: np.ndarray, poor: np.ndarray, moved: bool) -> None:
+    """`[S]`: the least effective sample sizes of replications, and which of them were poor."""
+    what = (
+        "although their points were moved"
+        if moved
+        else "because a policy of this kind only reweights its points"
+    )
+    warnings.warn(
+        f"policy {label!r}: in {int(poor.sum()):,} of {len(poor):,} replications a particle belief "
+        f"was inaccurate {what}; the least effective sample size was {np.nanmin(ess):.3g}, its "
+        f"median {np.nanmedian(ess):.3g}. Regret is that of the policy with such beliefs. Use more "
+        "particles (num_particles=), a model with fewer or less dependent latents, or a "
+        "representation without sampling; effective_sample_size in the result has the numbers",
         InaccurateBeliefWarning,
         stacklevel=_users_level(),
     )

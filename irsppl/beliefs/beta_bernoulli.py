@@ -132,14 +132,18 @@ class BetaBernoulli(Conjugate):
         return self._path(rewards, jnp.broadcast_to(x[None, :], (self.num_arms, x.shape[0])))[0]
 
     def law(self, n: int | None) -> list[Any]:
-        from scipy import stats
+        from scipy.special import betaln
 
         alpha, beta = host64(self.alpha), host64(self.beta)
         if n is None:
             return [Continuous(frozen("beta", a, b)) for a, b in zip(alpha, beta, strict=True)]
         wins = np.arange(n + 1)
+        ways = -np.log(n + 1) - betaln(n - wins + 1, wins + 1)
         return [
-            Discrete((a + wins) / (a + b + n), stats.betabinom.pmf(wins, n, a, b))
+            Discrete(
+                (a + wins) / (a + b + n),
+                np.exp(ways + betaln(wins + a, n - wins + b) - betaln(a, b)),
+            )
             for a, b in zip(alpha, beta, strict=True)
         ]
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
 
 from irsppl.bandit import Bandit
 from irsppl.policies import Policy
+from irsppl.policies.paths import Played
 
-if TYPE_CHECKING:
-    from irsppl.engine.dispatch import Kernel
+
+class Kernel(NamedTuple):
+    """A policy on a bandit, compiled.
+
+    paths: (rewards [S, K, N], seeds [S], delays [S, K, N] or None, periods [S] or None, threads) ->
+    arms [S, T], -1 where none is pulled. decisions: seeds [S] -> arms [S], all from one state; None
+    where the policy makes single decisions otherwise. played: `paths` that also tell how good the
+    beliefs were.
+    """
+
+    paths: Callable[..., np.ndarray]
+    decisions: Callable[[np.ndarray], np.ndarray] | None
+    played: Callable[..., Played]
 
 
 def kernel(policy: Policy, bandit: Bandit) -> Kernel | None:
@@ -18,4 +33,4 @@ def kernel(policy: Policy, bandit: Bandit) -> Kernel | None:
     return find_kernel(policy, bandit)
 
 
-__all__ = ["kernel"]
+__all__ = ["Kernel", "kernel"]

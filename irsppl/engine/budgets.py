@@ -89,7 +89,7 @@ def purse(
     )
 
 
-@implements(verbs.open_up, Free)
+@implements(verbs.reset, Free)
 def _(limit):
     pass
 
@@ -139,7 +139,7 @@ def _(purse, work, num_arms, periods):
     return chosen
 
 
-@implements(verbs.open_up, Purse)
+@implements(verbs.reset, Purse)
 def _(limit):
     limit.money[0] = limit.full
 

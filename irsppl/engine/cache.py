@@ -22,7 +22,7 @@ from numba.misc.appdirs import AppDirs
 from irsppl.engine.verbs import OPTIONS
 
 _HERE = pathlib.Path(__file__).parent
-_SOURCES = (_HERE, _HERE.parent / "inner" / "cpu")
+_SOURCES = (_HERE, _HERE.parent / "inner")
 
 
 @functools.cache

@@ -1,9 +1,33 @@
 """IRS.Index and IRS.Index*: the arm whose sampled index is the largest.
 
-The formulas, and why the scan may stop early, are in `irsppl.inner.cpu.index`. Under a delay an arm
-is judged by what will have arrived if it is pulled on and on: its mean and its gain at the n-th
-pull are those after ``known(n)`` rewards. Every bound on the terms stays valid, because the mean
-exceeds lam by at most the gain then too.
+One arm against a sure reward ``lam``, ``T`` periods left, along one sampled future: with the mean
+``mu_i`` and the gain ``e_i = E_{y_i}[(mu - lam)^+] = Gamma_i - lam`` after ``i`` pulls, and
+
+    D_n = sum_{i<n} (mu_i - lam + e_0 - e_i),
+
+the relative benefit of trying the arm is
+
+    Index   phi(lam) = max_{1<=n<=T} D_n + (T - n) (e_0 - min_{i<=n} e_i),
+    Index*  phi(lam) = max_{1<=n<=T} D_n + e_0 - e_n.
+
+Both are the paper's formulas (section "IRS.Index Policy") rearranged so that nothing of order
+``T Gamma`` is added and taken away again.  An arm's index is the largest ``lam`` with
+``phi >= 0``; with several futures ``phi`` is their mean.  The policy plays the largest index.
+
+Two facts spare nearly all of the work, and neither changes a decision:
+
+* No term from ``n`` on exceeds ``D_n + (T - n) e_0`` (Index), because ``mu_i - lam <= e_i``, and
+  none after ``n`` exceeds ``D_{n+1} + (T - n) e_0`` (Index*).  A scan stops as soon as this bound
+  turns negative, or as soon as one term reaches zero.  Futures are drawn only as far as scanned.
+* All arms are bisected over the same sequence of ``lam``.  An arm that fails where another
+  passes has the smaller index by bisection and leaves; the last one left is played.
+
+For Index the first term is at least ``mu_0 - lam``, so an arm is always worth trying up to its
+own mean.
+
+Under a delay an arm is judged by what will have arrived if it is pulled on and on: its mean and its
+gain at the n-th pull are those after ``known(n)`` rewards. Every bound on the terms stays valid,
+because the mean exceeds lam by at most the gain then too.
 """
 
 from __future__ import annotations
@@ -14,10 +38,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.verbs import implements
+from irsppl.engine.verbs import implements, stateless
 
 # Bisection halvings after which arms still together count as tied.
 HALVINGS: Final = 44
+# Halvings where indices are added up instead of compared: more digits than their sums need.
+PRICED_HALVINGS: Final = 24
 
 
 class Index(NamedTuple):
@@ -28,12 +54,37 @@ class Index(NamedTuple):
     star: bool
 
 
+class IndexMany(NamedTuple):
+    """Several futures per decision, of which phi is the mean; no delay."""
+
+    alive: NDArray[np.int64]  # [K]
+    lookahead: int
+    star: bool
+
+
+class PricedIndex(NamedTuple):
+    """One future per decision, and money: the index of an arm for as many pulls as can be paid.
+
+    The indices are what pulls are worth in the knapsack of the money that is left; the arm with the
+    most pulls is played. With much money that is the arm of the best index per cost; in the end
+    what the last of it can still buy counts too.
+    """
+
+    alive: NDArray[np.int64]  # [K]
+    lookahead: int
+    star: bool
+    scores: NDArray[np.float64]  # [K]
+
+
+stateless(Index, IndexMany, PricedIndex)
+
+
 def _worth(rule, family, delay, rng, arm, lam, node, horizon):
     """Whether phi(lam) >= 0 along the arm's future."""
     raise TypeError("compiled code only")
 
 
-@implements(_worth, Index)
+@implements(_worth, Index, PricedIndex)
 def _(rule, family, delay, rng, arm, lam, node, horizon):
     star = rule.star
     cursor = verbs.begin(family, arm, lam, node)
@@ -71,7 +122,13 @@ def _(rule, family, delay, rng, arm, lam, node, horizon):
     return False
 
 
-@implements(verbs.choose, Index)
+@implements(_worth, IndexMany)
+def _(rule, family, delay, rng, arm, lam, node, horizon):
+    cursor = verbs.begin(family, arm, lam, node)
+    return verbs.worth_many(family, rng, arm, lam, horizon, rule.star, cursor)
+
+
+@implements(verbs.choose, Index, IndexMany)
 def _(rule, family, limits, rng, period, remaining):
     alive, star = rule.alive, rule.star
     count = alive.size
@@ -134,3 +191,41 @@ def _(rule, family, limits, rng, period, remaining):
                 hi = lam
                 node = 2 * node
     return alive[0]
+
+
+@implements(verbs.choose, PricedIndex)
+def _(rule, family, limits, rng, period, remaining):
+    star = rule.star
+    periods = verbs.draw_periods(limits.end, rng, period, remaining)
+    if rule.lookahead > 0:
+        periods = min(periods, rule.lookahead)
+    verbs.look_ahead(limits.delay, period)
+    verbs.renew(family, rng)
+    most = 1
+    for a in range(rule.scores.size):
+        rule.alive[a] = min(verbs.purchases(limits.purse, a, periods) + 1, periods)
+        most = max(most, rule.alive[a])
+    floor, ceiling = verbs.bracket(family, most)
+    for a in range(rule.scores.size):
+        if not verbs.affordable(limits.purse, a):
+            rule.scores[a] = -np.inf
+            continue
+        settled = not star and verbs.known(limits.delay, rng, a, 0) == 0
+        lo, hi = floor, ceiling
+        node, width = 1, hi - lo
+        while star and not _worth(rule, family, limits.delay, rng, a, lo, 0, rule.alive[a]):
+            hi = lo
+            lo -= width
+            width *= 2.0
+            node = 0
+        for _ in range(PRICED_HALVINGS):
+            lam = 0.5 * (lo + hi)
+            worth = settled and lam <= verbs.mean(family, a)
+            if worth or _worth(rule, family, limits.delay, rng, a, lam, node, rule.alive[a]):
+                lo = lam
+                node = 2 * node + 1 if node > 0 else 0
+            else:
+                hi = lam
+                node *= 2
+        rule.scores[a] = 0.5 * (lo + hi)
+    return verbs.best_constant(limits.purse, rule.scores, remaining)

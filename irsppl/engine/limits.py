@@ -1,6 +1,6 @@
 """Delays, budgets and ends of play, each a part of its own; "none" compiles to nothing.
 
-The meaning of each is that of `irsppl.penalties._reveal`, `irsppl.penalties._spend` and
+The meaning of each is that of `irsppl.penalties._reveal`, `irsppl.penalties._payoffs` and
 `irsppl.policies.paths`, whose traced code these are twins of. Delays are independent of rewards and
 rewards of one arm are exchangeable, so of a future's delays only *how many* rewards are known at
 each decision is ever needed.
@@ -26,6 +26,7 @@ class Limits(NamedTuple):
     delay: NamedTuple
     purse: NamedTuple
     end: NamedTuple
+    made: NDArray[np.int64]  # [K] pulls made of each arm, from the very first
 
 
 # ------------------------------------------------------------------ when rewards are known
@@ -69,7 +70,7 @@ class Delayed(NamedTuple):
     now: NDArray[np.int64]  # [2]: replications begun, period of the plan
 
 
-@implements(verbs.open_up, Prompt, Waiting)
+@implements(verbs.reset, Prompt, Waiting)
 def _(limit):
     pass
 
@@ -82,6 +83,24 @@ def _(delay, family, period):
 @implements(verbs.take, Prompt, Waiting)
 def _(delay, family, arm, pull, reward, period):
     verbs.observe(family, arm, reward)
+
+
+@implements(verbs.waiting, Prompt)
+def _(delay, arm):
+    return 0
+
+
+@implements(verbs.waiting, Waiting)
+def _(delay, arm):
+    return delay.pending[arm]
+
+
+@implements(verbs.waiting, Delayed)
+def _(delay, arm):
+    count = 0
+    for i in range(delay.count[0]):
+        count += 1 if delay.arms[i] == arm else 0
+    return count
 
 
 @implements(verbs.look_ahead, Prompt, Waiting)
@@ -133,7 +152,7 @@ def _draw_delay(
     return max(j, waited)
 
 
-@implements(verbs.open_up, Delayed)
+@implements(verbs.reset, Delayed)
 def _(limit):
     limit.count[0] = limit.first_arms.size
     row = min(limit.now[0], limit.first_due.shape[0] - 1)  # a decision has one row for all seeds

@@ -16,27 +16,28 @@ def play(
     limits: Any,
     period: int,
     remaining: int,
+    counts: Any,
     columns: Any,
     rewards: Any,
     periods: Any,
     seeds: Any,
     rng: Any,
-    pulls: Any,
     actions: Any,
 ) -> None:
     """Play every replication to its end; fills ``actions`` [S, T] up to where play stops.
 
-    ``rewards`` [S, K, N]: of pull number n of each arm, the first ``columns`` [K] of them pending
-    already. ``periods`` [S]: how long each replication goes on. With one period it is a decision
-    for each seed, and ``rewards`` is not looked at.
+    ``counts`` [K]: pulls made of each arm before. ``rewards`` [S, K, N]: of each arm, the first
+    ``columns`` [K] of them pending already. ``periods`` [S]: how long each replication
+    goes on. With one period it is a decision for each seed, and ``rewards`` is not looked at.
     """
     for s in range(seeds.size):
         seed_state(seeds[s], rng)
         verbs.reset(family)
-        verbs.open_up(limits.delay)
-        verbs.open_up(limits.purse)
-        for a in range(pulls.size):
-            pulls[a] = columns[a]
+        verbs.reset(rule)
+        verbs.reset(limits.delay)
+        verbs.reset(limits.purse)
+        for a in range(counts.size):
+            limits.made[a] = counts[a]
         left = remaining
         for t in range(periods[s]):
             if left <= 0:
@@ -48,7 +49,7 @@ def play(
             actions[s, t] = arm
             if t + 1 == periods[s]:
                 break  # nobody looks at the last reward
-            n = pulls[arm]
+            n = columns[arm] + limits.made[arm] - counts[arm]
             verbs.take(limits.delay, family, arm, n, rewards[s, arm, n], period + t)
-            pulls[arm] = n + 1
+            limits.made[arm] += 1
             left = verbs.pay(limits.purse, arm, left - 1)

@@ -1,4 +1,4 @@
-"""Rules that look at one number per arm: random, greedy, Thompson sampling, IRS.FH."""
+"""Rules that look at one number per arm: random, (epsilon-)greedy, Thompson sampling, IRS.FH."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.verbs import implements
+from irsppl.engine.verbs import implements, stateless
 from irsppl.inner.cpu import rng as random
 
 
@@ -24,10 +24,24 @@ class Greedy(NamedTuple):
     num_arms: int
 
 
+class EpsilonGreedy(NamedTuple):
+    """With probability min(1, rate / t) an arm at random, else the best predictive mean."""
+
+    num_arms: int
+    rate: float
+
+
 class TS(NamedTuple):
     """The best of one draw of the true means."""
 
     scores: NDArray[np.float64]  # [K]
+
+
+class TSRatio(NamedTuple):
+    """The best of one draw of the true means by cost, among the arms that can be paid."""
+
+    scores: NDArray[np.float64]  # [K]
+    costs: NDArray[np.float64]  # [K]
 
 
 class FH(NamedTuple):
@@ -35,6 +49,9 @@ class FH(NamedTuple):
 
     scores: NDArray[np.float64]  # [K]
     counts: NDArray[np.int64]  # [K]
+
+
+stateless(Random, Greedy, EpsilonGreedy, TS, TSRatio, FH)
 
 
 @implements(verbs.choose, Random)
@@ -63,6 +80,34 @@ def _(rule, family, limits, rng, period, remaining):
             best = score
             chosen = a
     return -1 if verbs.may_stop(limits.purse) and best < 0.0 else chosen
+
+
+@implements(verbs.choose, EpsilonGreedy)
+def _(rule, family, limits, rng, period, remaining):
+    # Exploring in the last period could not pay.
+    if remaining > 1 and random.uniform(rng) * (period + 1) < rule.rate:
+        return np.int64(random.uniform(rng) * rule.num_arms)
+    chosen = 0
+    best = -np.inf
+    for a in range(rule.num_arms):
+        score = verbs.mean(family, a)
+        if score > best:
+            best = score
+            chosen = a
+    return chosen
+
+
+@implements(verbs.choose, TSRatio)
+def _(rule, family, limits, rng, period, remaining):
+    verbs.draw_means(family, rng, rule.scores)
+    chosen = -1
+    best = 0.0
+    for a in range(rule.costs.size):
+        score = rule.scores[a] / rule.costs[a]
+        if verbs.affordable(limits.purse, a) and (score > best or (score == best and chosen < 0)):
+            best = score
+            chosen = a
+    return chosen
 
 
 @implements(verbs.choose, TS)

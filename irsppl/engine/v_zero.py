@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.limits import Delayed, Prompt, Waiting
-from irsppl.engine.verbs import implements
+from irsppl.engine.verbs import implements, stateless
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
 
@@ -105,3 +105,6 @@ def _(rule, family, limits, rng, period, remaining):
     stride = allocation.row_stride(rule.horizon)
     verbs.draw_separable(family, rng, periods, rule.cells, stride, PAD, rule.least)
     return verbs.best_groups(limits.purse, rule, rule.counts.size, periods)
+
+
+stateless(VZero, Separable)

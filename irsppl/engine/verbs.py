@@ -40,12 +40,23 @@ def _compiled_only(verb: str) -> NoReturn:
     raise TypeError(f"{verb} exists in compiled code only")
 
 
-# ------------------------------------------------------------------ a family: what is believed
+def stateless(*kinds: type) -> None:
+    """Parts that keep nothing from one decision to the next."""
+
+    @implements(reset, *kinds)
+    def _(part: Any) -> None:
+        pass
 
 
-def reset(family: Any) -> None:
-    """Back to the state that the family was made with."""
+# ------------------------------------------------------------------ any part
+
+
+def reset(part: Any) -> None:
+    """Back to the state that the part was made with."""
     _compiled_only("reset")
+
+
+# ------------------------------------------------------------------ a family: what is believed
 
 
 def observe(family: Any, arm: int, reward: float) -> None:
@@ -56,6 +67,29 @@ def observe(family: Any, arm: int, reward: float) -> None:
 def mean(family: Any, arm: int) -> float:
     """Predictive mean of the arm's next reward."""
     _compiled_only("mean")
+
+
+def mean_sd(family: Any, arm: int) -> float:
+    """Standard deviation of the arm's true mean; Gaussian beliefs."""
+    _compiled_only("mean_sd")
+
+
+def highest(family: Any, arm: int) -> float:
+    """No true mean of the arm lies above this."""
+    _compiled_only("highest")
+
+
+def gain(family: Any, arm: int, lam: float) -> Any:
+    """E[(mu - lam)+] and P(mu > lam) of the arm's true mean."""
+    _compiled_only("gain")
+
+
+def quantile(family: Any, arm: int, level: float, z: float, floor: float, start: float) -> float:
+    """The quantile of the arm's true mean, or ``floor`` where it is no higher.
+
+    ``z``: that of the standard normal law, ``start``: where to begin a search.
+    """
+    _compiled_only("quantile")
 
 
 def draw_means(family: Any, rng: Any, out: Any) -> None:
@@ -76,6 +110,17 @@ def draw_path(
     They go to ``out[start:]``, or their running sums with ``cumulative``. Independent arms only.
     """
     _compiled_only("draw_path")
+
+
+def draw_prefix(
+    family: Any, rng: Any, arm: int, skip: int, width: int, total: int, row: Any
+) -> float:
+    """Means of the arm along one future: after skip, .., skip + width - 1 rewards into ``row[1:]``.
+
+    Returns the mean after skip + total - 1 rewards; the cost does not grow with ``total``. ``row``
+    has room for 1 + skip + width numbers. Independent arms only.
+    """
+    _compiled_only("draw_prefix")
 
 
 def draw_separable(
@@ -112,6 +157,16 @@ def follow(family: Any, rng: Any, arm: int, at: int, lam: float, cursor: Any) ->
     _compiled_only("follow")
 
 
+def worth_many(
+    family: Any, rng: Any, arm: int, lam: float, horizon: int, star: bool, cursor: Any
+) -> bool:
+    """Whether the mean of the index's phi(lam) over several futures of the arm is not negative.
+
+    ``cursor``: of `begin`. The family was made with so many futures.
+    """
+    _compiled_only("worth_many")
+
+
 # ------------------------------------------------------------------ a rule: which arm
 
 
@@ -123,11 +178,6 @@ def choose(rule: Any, family: Any, limits: Any, rng: Any, period: int, remaining
 # ------------------------------------------------------------------ limits: what may be, when
 
 
-def open_up(limit: Any) -> None:
-    """Back to the state that the limit was made with."""
-    _compiled_only("open_up")
-
-
 def deliver(delay: Any, family: Any, period: int) -> None:
     """Every reward that is due by this period reaches the family."""
     _compiled_only("deliver")
@@ -136,6 +186,11 @@ def deliver(delay: Any, family: Any, period: int) -> None:
 def take(delay: Any, family: Any, arm: int, pull: int, reward: float, period: int) -> None:
     """Pull number ``pull`` of the arm was made: its reward reaches the family now or later."""
     _compiled_only("take")
+
+
+def waiting(delay: Any, arm: int) -> int:
+    """Pulls of the arm whose reward is pending."""
+    _compiled_only("waiting")
 
 
 def look_ahead(delay: Any, period: int) -> None:

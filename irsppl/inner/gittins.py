@@ -37,7 +37,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["GittinsTable", "gittins_index", "gittins_paths", "index_table"]
+__all__ = ["GittinsTable", "gittins_index", "index_table"]
 
 MAX_BYTES: Final = 1_000_000_000
 """Default limit on a table's memory."""
@@ -295,69 +295,3 @@ def index_table(
         list(pool.map(fill, range(chunks)))
     _fill_gaps(float(alpha), float(beta), horizon, table)
     return GittinsTable(table, float(alpha), float(beta), horizon, 1.0 / cells)
-
-
-# ------------------------------------------------------------------------------------------- policy
-
-
-@njit(cache=True, nogil=True)
-def _paths(
-    tables: NDArray[np.float32],
-    group: NDArray[np.int64],
-    rewards: NDArray[np.int8],
-    out: NDArray[np.int16],
-) -> None:
-    num_paths, num_arms, horizon = rewards.shape
-    index = np.empty(num_arms, np.float32)
-    pulls = np.empty(num_arms, np.int64)
-    wins = np.empty(num_arms, np.int64)
-    for i in range(num_paths):
-        pulls[:] = 0
-        wins[:] = 0
-        for t in range(horizon):
-            best = 0
-            for a in range(num_arms):
-                n = pulls[a]
-                total = n + horizon - t
-                place = (total - 1) * total * (total + 1) // 6 + n * (n + 1) // 2 + wins[a]
-                index[a] = tables[group[a], place]
-                if index[a] > index[best]:
-                    best = a
-            out[i, t] = best
-            wins[best] += 1 if rewards[i, best, pulls[best]] > 0 else 0
-            pulls[best] += 1
-
-
-def gittins_paths(
-    tables: list[GittinsTable], group: ArrayLike, rewards: ArrayLike
-) -> NDArray[np.int16]:
-    """Play the finite-horizon Gittins policy on given outcomes; ties go to the lowest arm.
-
-    Parameters
-    ----------
-    tables
-        One per distinct prior, all of the horizon of the bandit.
-    group
-        ``[K]`` which table each arm uses.
-    rewards
-        0 or 1, ``[S, K, T]``: the ``n``-th pull of arm ``a`` earns ``rewards[s, a, n]``.
-
-    Returns
-    -------
-    int16 ``[S, T]``, the arm pulled in each period.
-    """
-    which = np.ascontiguousarray(group, dtype=np.int64)
-    outcome = np.asarray(rewards)
-    horizon = tables[0].horizon
-    if any(table.horizon != horizon for table in tables):
-        raise ValueError("all tables must have the same horizon")
-    if outcome.ndim != 3 or outcome.shape[1:] != (which.size, horizon):
-        raise ValueError(
-            f"rewards must have shape [S, {which.size}, {horizon}], got {outcome.shape}"
-        )
-    if which.ndim != 1 or which.min() < 0 or which.max() >= len(tables):
-        raise ValueError(f"group must name one of {len(tables)} tables per arm, got {group!r}")
-    stacked = tables[0].values[None] if len(tables) == 1 else np.stack([t.values for t in tables])
-    out = np.empty((outcome.shape[0], horizon), np.int16)
-    _paths(stacked, which, np.ascontiguousarray(outcome, dtype=np.int8), out)
-    return out

@@ -18,16 +18,63 @@ _BODY = np.linspace(0.05, 0.95, 19)
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
+# (CDF, survival function, their inverses, support) of the standard law, by names in scipy.special:
+# scipy.stats takes a second to import, and these are the laws that most runs ask for.
+_PLAIN = {
+    "beta": ("betainc", "betaincc", "betaincinv", "betainccinv", (0.0, 1.0)),
+    "gamma": ("gammainc", "gammaincc", "gammaincinv", "gammainccinv", (0.0, np.inf)),
+    "norm": ("ndtr", None, "ndtri", None, (-np.inf, np.inf)),
+}
+
+
+class PlainLaw(NamedTuple):
+    """One of `_PLAIN`, as far as `Continuous` asks."""
+
+    name: str
+    args: tuple[float, ...]
+    loc: float
+    scale: float
+
+    def _of(self, which: int, x: Any) -> np.ndarray:
+        from scipy import special
+
+        function = _PLAIN[self.name][which]
+        if function is None:  # symmetric about zero
+            upper = getattr(special, str(_PLAIN[self.name][which - 1]))
+            return upper(-x) if which == 1 else -upper(x)
+        return getattr(special, str(function))(*self.args, x)
+
+    def _standard(self, x: Any) -> np.ndarray:
+        return np.clip((np.asarray(x) - self.loc) / self.scale, *_PLAIN[self.name][4])
+
+    def cdf(self, x: Any) -> np.ndarray:
+        return self._of(0, self._standard(x))
+
+    def sf(self, x: Any) -> np.ndarray:
+        return self._of(1, self._standard(x))
+
+    def ppf(self, q: Any) -> np.ndarray:
+        return self.loc + self.scale * self._of(2, q)
+
+    def isf(self, q: Any) -> np.ndarray:
+        return self.loc + self.scale * self._of(3, q)
+
+    def median(self) -> float:
+        return float(self.ppf(0.5))
+
+
 @lru_cache(maxsize=4096)
 def frozen(name: str, *args: float, loc: float = 0.0, scale: float = 1.0) -> Any:
-    """A frozen `scipy.stats` law; cached, because making one costs more than evaluating it."""
+    """A law by its name in `scipy.stats`, cached: making one can cost more than evaluating it."""
+    if name in _PLAIN:
+        return PlainLaw(name, args, loc, scale)
     from scipy import stats
 
     return getattr(stats, name)(*args, loc=loc, scale=scale)
 
 
 class Continuous(NamedTuple):
-    """A continuous law: a frozen `scipy.stats` distribution."""
+    """A continuous law, from `frozen`."""
 
     dist: Any
 
@@ -44,6 +91,8 @@ class Continuous(NamedTuple):
         return self.dist.sf(x)
 
     def key(self) -> tuple[Any, ...]:
+        if isinstance(self.dist, PlainLaw):
+            return tuple(self.dist)
         return (self.dist.dist.name, *map(float, self.dist.args), *sorted(self.dist.kwds.items()))
 
 

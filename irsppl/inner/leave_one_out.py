@@ -6,9 +6,12 @@ of each: weights on cells of a grid of known options lam. Both kinds of arms ans
 - `BinaryArms`: rewards 0 or 1, Beta beliefs (exact, or matched to two moments of another belief);
 - `SmoothArms`: any other rewards, one-armed values of a Gaussian in units of its noise.
 
-A column is an option lam_g together with a last pull `end`: columns [0, G) belong to ends[0], the
-next G to ends[1], and so on. What the tables hold is a matter of tightness: any numbers would give
-a bound, because they multiply innovations of mean zero.
+Tables have blocks of G columns, one for each option lam_g; each block ends at another last pull.
+What the tables hold is a matter of tightness: any numbers would give a bound, because they multiply
+innovations of mean zero.
+
+Under a budget arms are compared by what they pay for what they take: an option is a rate, and a
+pull of arm a must be worth more than lam x units[a].
 """
 
 from __future__ import annotations
@@ -31,11 +34,30 @@ _FINE = 4001
 
 
 @dataclasses.dataclass(frozen=True)
-class Futures:
-    """A batch of futures on the host, float64.
+class Plan:
+    """How far arms are planned for.
 
-    rewards [S, K, T]; means [S, K, T+1]: posterior means after 0 .. T rewards; sds [S, K, T+1] or
-    [1, K, T+1]: posterior standard deviations (None for binary rewards); normals [S, K, T]: each
+    rows: length of an arm's row of rewards; ends [K][blocks]: how many rewards of the row play can
+    show, where one-armed values end; units [K]: what a pull takes, 1 without a budget; may_stop: no
+    option is worse than nothing.
+    """
+
+    rows: int
+    ends: tuple[tuple[int, ...], ...]
+    units: tuple[float, ...]
+    may_stop: bool = False
+
+    @property
+    def blocks(self) -> int:
+        return len(self.ends[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Futures:
+    """A batch of futures on the host, float64; a row is an arm's rewards, those in time first.
+
+    rewards [S, K, W]; means [S, K, W+1]: posterior means after 0 .. W rewards; sds [S, K, W+1] or
+    [1, K, W+1]: posterior standard deviations (None for binary rewards); normals [S, K, W]: each
     reward as a number that is standard normal given the arm's earlier ones, where there is one.
     """
 
@@ -51,36 +73,24 @@ class Futures:
 class Arms(abc.ABC):
     """What both kinds share."""
 
-    horizon: int
-    ends: tuple[int, ...]
+    plan: Plan
+    units: np.ndarray  # [K]
     edges: np.ndarray  # [G+1], the outermost may be infinite
     lams: np.ndarray  # [G]
-    starts: np.ndarray  # [K, C]: one-armed values of the first pull
+    starts: np.ndarray  # [K, blocks, G]: one-armed values of the first pull
     exact: bool  # the weights are those of the belief itself, so that their means are known
-
-    @property
-    def columns(self) -> int:
-        return len(self.ends) * len(self.lams)
-
-    def level(self, share: float) -> int:
-        """How many rewards of an arm are a share of the horizon."""
-        return min(max(1, round(share * self.horizon)), self.horizon)
 
     @abc.abstractmethod
     def prior_cdfs(self) -> np.ndarray:
-        """[K, G+1]: P(mu_a <= edge)."""
+        """[K, G+1]: P(mu_a <= edge x unit)."""
 
     @abc.abstractmethod
-    def cdfs(self, futures: Futures, known: int) -> np.ndarray:
-        """[S, K, G+1]: the same given the first `known` rewards of each arm."""
+    def cdfs(self, futures: Futures, known: np.ndarray) -> np.ndarray:
+        """[S, K, G+1]: the same given the first known [S, K] rewards of each arm's row."""
 
     @abc.abstractmethod
-    def payoffs(self, futures: Futures, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(cumulative payoffs [S, K, T+1], sum of all penalties [S]); weights [S, K, C]."""
-
-    @abc.abstractmethod
-    def totals(self, futures: Futures, counts: np.ndarray) -> np.ndarray:
-        """[S, K, C]: each column's penalties summed over the first counts [S, K] pulls."""
+    def rows(self, futures: Futures) -> Any:
+        """The futures as `charges` and `totals` read them."""
 
     @abc.abstractmethod
     def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
@@ -94,38 +104,40 @@ class Arms(abc.ABC):
 
         The others' means are those after `last` rewards of each; with two arms there is no second.
         """
-        return self.hinge_paths(futures, last, best_others(futures.means[:, :, last]))
+        rates = best_others(futures.means[:, :, last] / self.units[None, :])
+        if self.plan.may_stop:
+            rates = np.maximum(rates, 0)
+        return self.hinge_paths(futures, last, rates * self.units[None, :, None])
 
     def weights(self, cdfs: np.ndarray) -> np.ndarray:
-        """[S, K, G]: P(best mean of the other arms in each cell)."""
+        """[S, K, G]: P(best rate of the other arms in each cell)."""
         from irsppl.inner.cpu.leave_one_out import leave_out_products
 
         return np.diff(leave_out_products(cdfs), axis=2)
 
-    def solve(
-        self, futures: Futures, weights: np.ndarray, more: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(values [S], counts [S, K], sum of all penalties [S]); more: other ones [S, K, T]."""
-        from irsppl.inner.cpu.leave_one_out import solve_payoffs
+    def charges(self, rows: Any, weights: np.ndarray) -> np.ndarray:
+        """Z [S, K, W] of each reward of each row; weights [S, K, blocks, G]."""
+        from irsppl.inner.cpu.leave_one_out import charges
 
-        payoffs, sums = self.payoffs(futures, self._trimmed(weights))
-        if more is not None:
-            payoffs[:, :, 1:] -= np.cumsum(more, axis=2)
-            sums += more.sum(axis=(1, 2))
-        values, counts = solve_payoffs(payoffs)
-        return values, counts, sums
+        return charges(rows, self._trimmed(weights))
+
+    def totals(self, rows: Any, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """[S, K, blocks, G]: each column's penalties over rewards first .. last - 1 [S, K]."""
+        from irsppl.inner.cpu.leave_one_out import totals
+
+        return totals(rows, first, last, (self.plan.blocks, len(self.lams)))
 
     @property
     def dtype(self) -> type:
         """Precision of the tables."""
-        return np.float64 if self.horizon <= _SHORT else np.float32
+        return np.float64 if self.plan.rows <= _SHORT else np.float32
 
     def _trimmed(self, weights: np.ndarray) -> np.ndarray:
         """Weights for the kernels, the negligible ones zero."""
-        if self.horizon > _SHORT:
-            least = _LEAST_WEIGHT * np.abs(weights).sum(axis=-1, keepdims=True)
+        if self.plan.rows > _SHORT:
+            least = _LEAST_WEIGHT * np.abs(weights).sum(axis=(-2, -1), keepdims=True)
             weights = np.where(np.abs(weights) < least, 0, weights)
-        return weights.astype(self.dtype)
+        return np.ascontiguousarray(weights, self.dtype)
 
 
 def best_others(means: np.ndarray) -> np.ndarray:
@@ -177,77 +189,102 @@ def options(
     return inner, (rims[1:] + rims[:-1]) / 2
 
 
+def _distinct(*columns: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct arms [P, ...], which of them each arm is [K]); columns: numbers of the K arms."""
+    each = np.column_stack([np.asarray(column, np.float64) for column in columns])
+    distinct, which = np.unique(each, axis=0, return_inverse=True)
+    return distinct, which.reshape(-1).astype(np.int64)
+
+
 class BinaryArms(Arms):
     """Rewards 0 or 1; each arm's belief is, or is matched by, Beta(alpha_a, beta_a)."""
 
-    def __init__(
-        self, alpha: np.ndarray, beta: np.ndarray, horizon: int, ends: tuple[int, ...], exact: bool
-    ):
+    def __init__(self, alpha: np.ndarray, beta: np.ndarray, plan: Plan, exact: bool):
         from irsppl.inner.cpu.one_armed import binary_slopes
 
-        self.alpha, self.beta, self.horizon, self.ends = alpha, beta, horizon, ends
-        self.exact = exact
-        inner = _grid(lambda x: special.betainc(alpha[:, None], beta[:, None], x[None, :]), 0, 1)
-        self.edges = np.concatenate([[0.0], inner, [1.0]])
+        self.alpha, self.beta, self.plan, self.exact = alpha, beta, plan, exact
+        self.units = np.asarray(plan.units)
+        most = 1 / self.units.min()
+        inner = _grid(lambda x: self._cdf(alpha, beta, self.units, x), 0, most)
+        self.edges = np.concatenate([[0.0], inner, [most]])
         self.lams = (self.edges[1:] + self.edges[:-1]) / 2
-        pairs = np.stack([alpha, beta], axis=1)
-        self._priors, table_of = np.unique(pairs, axis=0, return_inverse=True)
-        self._table_of = table_of.reshape(-1).astype(np.int64)
-        lams, stops = np.tile(self.lams, len(ends)), np.repeat(ends, CELLS)
-        made = [binary_slopes(a, b, horizon, lams, stops, self.dtype) for a, b in self._priors]
-        self._tables = np.stack([slopes for slopes, _ in made])
-        self.starts = np.stack([start for _, start in made])[self._table_of]
+        self._kinds, self._table_of = _distinct(alpha, beta, self.units, plan.ends)
+        made = []
+        for a, b, unit, *ends in self._kinds:
+            lams, stops = np.tile(unit * self.lams, plan.blocks), np.repeat(ends, CELLS)
+            made.append(binary_slopes(a, b, plan.rows, lams, stops, self.dtype))
+        shape = (plan.blocks, CELLS)
+        self._tables = np.stack([slopes.reshape(-1, *shape) for slopes, _ in made])
+        self.starts = np.stack([start.reshape(shape) for _, start in made])[self._table_of]
+
+    @staticmethod
+    def _cdf(alpha: Any, beta: Any, units: Any, rates: np.ndarray) -> np.ndarray:
+        """[..., E]: P(mu <= rate x unit) for rates [E]."""
+        alpha, beta, units = (np.asarray(x)[..., None] for x in (alpha, beta, units))
+        return special.betainc(alpha, beta, np.clip(units * rates, 0, 1))
 
     def prior_cdfs(self) -> np.ndarray:
-        return special.betainc(self.alpha[:, None], self.beta[:, None], self.edges[None, :])
+        return self._cdf(self.alpha, self.beta, self.units, self.edges)
 
-    @lru_cache(maxsize=16)  # noqa: B019  arms live as long as the cache that holds them
-    def _level(self, known: int) -> np.ndarray:
-        """[P, known + 1, G+1]: the laws after each number of successes."""
-        wins = np.arange(known + 1)[None, :, None]
-        alpha, beta = self._priors[:, 0, None, None], self._priors[:, 1, None, None]
-        return special.betainc(alpha + wins, beta + known - wins, self.edges[None, None, :])
+    @lru_cache(maxsize=256)  # noqa: B019  arms live as long as the cache that holds them
+    def _laws(self, kind: int, known: int) -> np.ndarray:
+        """[known + 1, G+1]: the laws after each number of successes."""
+        wins = np.arange(known + 1)
+        alpha, beta, unit = self._kinds[kind, :3]
+        return self._cdf(alpha + wins, beta + known - wins, unit, self.edges)
 
-    def cdfs(self, futures: Futures, known: int) -> np.ndarray:
-        wins = futures.rewards[:, :, :known].sum(axis=2).astype(np.int64)
-        return self._level(known)[self._table_of[None, :], wins]
+    def cdfs(self, futures: Futures, known: np.ndarray) -> np.ndarray:
+        seen = np.arange(futures.rewards.shape[2])[None, None, :] < known[:, :, None]
+        wins = (futures.rewards * seen).sum(axis=2).astype(np.int64)
+        found = np.empty((*wins.shape, len(self.edges)))
+        kinds = np.broadcast_to(self._table_of[None, :], wins.shape)
+        known = np.broadcast_to(known, wins.shape)
+        for kind, count in np.unique(np.stack([kinds, known], axis=-1).reshape(-1, 2), axis=0):
+            mine = (kinds == kind) & (known == count)
+            found[mine] = self._laws(int(kind), int(count))[wins[mine]]
+        return found
 
-    def payoffs(self, futures: Futures, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        from irsppl.inner.cpu.leave_one_out import binary_payoffs
+    @staticmethod
+    def _states(rewards: np.ndarray) -> np.ndarray:
+        """[S, K, W+1]: rows of the tables before each reward, and after the last."""
+        n = np.arange(rewards.shape[2] + 1, dtype=np.int32)
+        states = np.zeros((*rewards.shape[:2], len(n)), np.int32)
+        np.cumsum(rewards, axis=2, dtype=np.int32, out=states[:, :, 1:])
+        states += n * (n + 1) // 2
+        return states
 
-        return binary_payoffs(futures.rewards, futures.means, self._tables, self._table_of, weights)
+    def rows(self, futures: Futures) -> Any:
+        from irsppl.inner.cpu.leave_one_out import Binary
 
-    def totals(self, futures: Futures, counts: np.ndarray) -> np.ndarray:
-        from irsppl.inner.cpu.leave_one_out import binary_totals
-
-        return binary_totals(futures.rewards, futures.means, self._tables, self._table_of, counts)
+        states = np.ascontiguousarray(self._states(futures.rewards)[:, :, :-1])
+        innovation = futures.rewards - futures.means[:, :, :-1]
+        return Binary(states, innovation, self._tables, self._table_of)
 
     @lru_cache(maxsize=4)  # noqa: B019
     def _hinge_tables(self, last: int) -> np.ndarray:
         from irsppl.inner.cpu.one_armed import binary_hinges
 
         return np.stack(
-            [binary_hinges(a, b, last, self.edges, self.dtype) for a, b in self._priors]
+            [
+                binary_hinges(a, b, last, unit * self.edges, self.dtype)
+                for a, b, unit, *_ in self._kinds
+            ]
         )
 
     def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
         from irsppl.inner.cpu.leave_one_out import binary_hinge_paths
 
         tables = self._hinge_tables(last)
-        return binary_hinge_paths(
-            futures.rewards, tables, self._table_of, self.edges, options, last
-        )
+        nodes = self.units[:, None] * self.edges[None, :]
+        states = self._states(futures.rewards)
+        return binary_hinge_paths(states, tables, self._table_of, nodes, options, last)
 
 
 @lru_cache(maxsize=4)
 def binary_arms(
-    alpha: tuple[float, ...],
-    beta: tuple[float, ...],
-    horizon: int,
-    ends: tuple[int, ...],
-    exact: bool,
+    alpha: tuple[float, ...], beta: tuple[float, ...], plan: Plan, exact: bool
 ) -> BinaryArms:
-    return BinaryArms(np.asarray(alpha), np.asarray(beta), horizon, ends, exact)
+    return BinaryArms(np.asarray(alpha), np.asarray(beta), plan, exact)
 
 
 class SmoothArms(Arms):
@@ -265,44 +302,45 @@ class SmoothArms(Arms):
         mean: np.ndarray,
         sd: np.ndarray,
         worth: np.ndarray,
-        horizon: int,
-        ends: tuple[int, ...],
+        plan: Plan,
         gaussian: bool,
         normal: bool,
         own_variances: bool,
     ):
         from irsppl.inner.cpu.one_armed import REACH, gaussian_changes, gaussian_slopes
 
-        self.mean, self.sd, self.worth = mean, sd, worth
-        self.horizon, self.ends, self.exact = horizon, ends, gaussian
-        self._normal, self._own_variances = normal, own_variances
-        inner, self.lams = options(mean, sd)
+        self.mean, self.sd, self.worth, self.plan = mean, sd, worth, plan
+        self.exact, self._normal, self._own_variances = gaussian, normal, own_variances
+        self.units = np.asarray(plan.units)
+        inner, self.lams = options(mean / self.units, sd / self.units)
+        if plan.may_stop:
+            self.lams = np.maximum(self.lams, 0)
         self.edges = np.concatenate([[-np.inf], inner, [np.inf]])
-        worths, table_of = np.unique(worth, return_inverse=True)
-        self._table_of = table_of.reshape(-1).astype(np.int64)
+        self._options = self.units[:, None] * self.lams[None, :]
         make = gaussian_changes if normal else gaussian_slopes
-        made = [[make(w, horizon, end, self.dtype) for end in ends] for w in worths]
+        kinds, self._table_of = _distinct(worth, plan.ends)
+        made = [[make(w, plan.rows, int(end), self.dtype) for end in ends] for w, *ends in kinds]
         self._steps = np.array([row[0][1] for row in made])
         self._tables = np.stack([np.stack([table for table, _, _ in row]) for row in made])
-        self._noise = sd * np.sqrt(worth)
-        y = (mean[:, None] - self.lams[None, :]) / sd[:, None]
-        starts = np.empty((len(mean), len(ends), len(self.lams)))
+        noise = sd * np.sqrt(worth)
+        y = (mean[:, None] - self._options) / sd[:, None]
+        self.starts = np.empty((len(mean), plan.blocks, CELLS))
         for a, p in enumerate(self._table_of):
-            for e in range(len(ends)):
-                grid = np.linspace(-REACH, REACH, len(made[p][e][2]))
-                starts[a, e] = self._noise[a] * np.interp(y[a], grid, made[p][e][2])
-        self.starts = starts.reshape(len(mean), -1)
-
-    def _prior(self, x: np.ndarray) -> np.ndarray:
-        return special.ndtr((x[None, :] - self.mean[:, None]) / self.sd[:, None])
+            for block, (_, _, values) in enumerate(made[p]):
+                grid = np.linspace(-REACH, REACH, len(values))
+                self.starts[a, block] = noise[a] * np.interp(y[a], grid, values)
 
     def prior_cdfs(self) -> np.ndarray:
-        return self._prior(self.edges)
+        edges = self.units[:, None] * self.edges[None, :]
+        return special.ndtr((edges - self.mean[:, None]) / self.sd[:, None])
 
-    def cdfs(self, futures: Futures, known: int) -> np.ndarray:
+    def cdfs(self, futures: Futures, known: np.ndarray) -> np.ndarray:
         assert futures.sds is not None
-        mean, sd = futures.means[:, :, known, None], futures.sds[:, :, known, None]
-        return special.ndtr((self.edges[None, None, :] - mean) / sd)
+        shape = futures.means.shape
+        at = np.broadcast_to(known, shape[:2])[:, :, None]
+        mean = np.take_along_axis(futures.means, at, axis=2)
+        sd = np.take_along_axis(np.broadcast_to(futures.sds, shape), at, axis=2)
+        return special.ndtr((self.units[None, :, None] * self.edges - mean) / sd)
 
     def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
         assert futures.sds is not None
@@ -314,43 +352,37 @@ class SmoothArms(Arms):
         density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
         return np.where(sd > 0, apart * special.ndtr(z) + sd * density, np.maximum(apart, 0))
 
-    def _paths(self, futures: Futures) -> tuple[np.ndarray, ...]:
-        """Means, deviations, and the innovations as two neighbouring entries of a table's row."""
+    def rows(self, futures: Futures) -> Any:
+        from irsppl.inner.cpu.leave_one_out import Smooth
+        from irsppl.inner.cpu.one_armed import REACH
+
+        assert futures.sds is not None
+        index, low, high = self._innovations(futures)
+        tables = (self._tables, self._table_of, self._steps)
+        paths = (futures.means, futures.sds, index, low, high)
+        return Smooth(*paths, *tables, reach=REACH, options=self._options)
+
+    def _innovations(self, futures: Futures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Each as two neighbouring entries of a table's row: the first's number, both factors."""
         from irsppl.inner.cpu.one_armed import KNOTS
 
         means, sds = futures.means, futures.sds
         assert sds is not None
-        n = np.arange(self.horizon)[None, None, :]
+        n = np.arange(means.shape[2] - 1)[None, None, :]
         noise = sds[:, :, :-1] * np.sqrt(self.worth[None, :, None] + n)
         if self._normal:
             assert futures.normals is not None
             at = (futures.normals - KNOTS[0]) / (KNOTS[1] - KNOTS[0])
             index = np.clip(at, 0, len(KNOTS) - 2).astype(np.int16)
             up = at - index
-            return means, sds, index, noise * (1 - up), noise * up
+            return index, noise * (1 - up), noise * up
         change = np.diff(means, axis=2)
         if self._own_variances:
             # Of mean zero, because mu_hat^2 + variance is a martingale.
             square = (change**2 + np.diff(sds**2, axis=2)) / noise
         else:
             square = np.zeros_like(change)
-        return means, sds, np.zeros(change.shape, np.int16), change, square
-
-    def payoffs(self, futures: Futures, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        from irsppl.inner.cpu.leave_one_out import smooth_payoffs
-
-        return self._call(smooth_payoffs, futures, weights)
-
-    def totals(self, futures: Futures, counts: np.ndarray) -> np.ndarray:
-        from irsppl.inner.cpu.leave_one_out import smooth_totals
-
-        return self._call(smooth_totals, futures, counts)
-
-    def _call(self, kernel: Callable[..., Any], futures: Futures, last: np.ndarray) -> Any:
-        from irsppl.inner.cpu.one_armed import REACH
-
-        grid = (self._tables, self._table_of, self.lams, self._steps, REACH)
-        return kernel(self._paths(futures), *grid, last)
+        return np.zeros(change.shape, np.int16), change, square
 
 
 @lru_cache(maxsize=4)
@@ -358,14 +390,13 @@ def smooth_arms(
     mean: tuple[float, ...],
     sd: tuple[float, ...],
     worth: tuple[float, ...],
-    horizon: int,
-    ends: tuple[int, ...],
+    plan: Plan,
     gaussian: bool,
     normal: bool,
     own_variances: bool,
 ) -> SmoothArms:
     kind = (gaussian, normal, own_variances)
-    return SmoothArms(np.asarray(mean), np.asarray(sd), np.asarray(worth), horizon, ends, *kind)
+    return SmoothArms(np.asarray(mean), np.asarray(sd), np.asarray(worth), plan, *kind)
 
 
 def second_best_mean(expected_max: Callable[[list[int]], float], num_arms: int) -> float:

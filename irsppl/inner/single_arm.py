@@ -16,16 +16,17 @@ def benefit(
     means: Float[Array, "K N+1"],
     gamma: Float[Array, "K N+1"],
     lam: Float[Array, " K"],
-    horizon: Int[Array, ""],
+    horizon: Int[Array, "..."],
     star: bool,
 ) -> Float[Array, " K"]:
     """phi_a(lam_a) along one sampled path per arm (IRS.Index; `star`: IRS.Index*).
 
     means[a, n]: posterior mean after n rewards; gamma[a, n]: E[max(mu_a, lam_a)] then. Only the
-    first `horizon` pulls count (traced, <= N).
+    first `horizon` pulls count (traced, <= N; one number, or one for each arm).
     """
     size = means.shape[1] - 1
     n = jnp.arange(1, size + 1)[None, :]
+    horizon = jnp.broadcast_to(horizon, lam.shape)[:, None]
     lam, root = lam[:, None], gamma[:, :1]
     if star:
         terms = jnp.cumsum(means[:, :-1] - lam - (gamma[:, 1:] - root), axis=1)

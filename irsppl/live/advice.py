@@ -9,12 +9,16 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
+from numba import njit
 
 from irsppl._checks import as_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
 from irsppl.bounds import Bounds, bound
 from irsppl.certificates import default_penalties
+from irsppl.inner.cpu import families, rng
+from irsppl.inner.cpu.rng import KERNEL
+from irsppl.policies.paths import seeds_of
 
 _DRAWS = 4000
 # Rewards that the futures of a bound may hold in all: it sets how many are sampled.
@@ -150,7 +154,7 @@ class Stopping:
 
 
 def stopping(bandit: Bandit, key: Array) -> Stopping:
-    draws = np.asarray(_draw(bandit.belief, jax.random.split(key, _DRAWS)), np.float64)
+    draws = draw_means(bandit.belief, key)
     mean = np.asarray(bandit.belief.predictive_mean(), np.float64)
     pulls = _pulls_alone(bandit)
     arm = int(np.argmax(pulls * mean))
@@ -161,9 +165,35 @@ def stopping(bandit: Bandit, key: Array) -> Stopping:
     return Stopping(draws, mean, arm, value, max(0.0, float(np.quantile(gains, 0.95))))
 
 
+def draw_means(belief: Belief, key: Array) -> Float[np.ndarray, "S K"]:
+    """Draws of the arms' true means; on the host where two numbers say all of an arm."""
+    state = belief.kernel_state()
+    if state is None:
+        return np.asarray(_draw(belief, jax.random.split(key, _DRAWS)), np.float64)
+    out = np.empty((_DRAWS, belief.num_arms))
+    _draw_on_host(*state, seeds_of(key, "advice", 0, _DRAWS), np.empty(4, np.uint64), out)
+    return out
+
+
 @eqx.filter_jit
 def _draw(belief: Belief, keys: Array) -> Float[Array, "S K"]:
     return jax.vmap(belief.sample_means)(keys)
+
+
+@njit(**KERNEL)
+def _draw_on_host(
+    family: int,
+    xi: np.ndarray,
+    nu: np.ndarray,
+    noise: np.ndarray,
+    seeds: np.ndarray,
+    stream: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    for s in range(seeds.shape[0]):
+        rng.seed_state(seeds[s], stream)
+        for a in range(xi.shape[0]):
+            out[s, a] = families.sample_mean(stream, family, xi[a], nu[a], noise[a])
 
 
 def _periods(bandit: Bandit) -> float:

@@ -19,6 +19,9 @@ from irsppl.beliefs import (
     NormalNormal,
 )
 from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs._points import Points
+from irsppl.beliefs.quadrature import Record
+from irsppl.live.codec import assemble
 
 
 class HostBelief:
@@ -120,10 +123,12 @@ def joined(belief: Belief, more: Belief) -> Belief:
             f"an arm that is added must be of the experiment's own kind, "
             f"{type(belief).__name__}, got {type(more).__name__}"
         )
+    if isinstance(belief, Points) and isinstance(more, Points):
+        return _joined_points(belief, more)
     if not isinstance(belief, Conjugate):
         raise ValueError(
-            f"arms can be added where all are independent and of one conjugate family, not to "
-            f"{type(belief).__name__}: begin another experiment with all arms"
+            f"arms can be added where they are independent, not to {type(belief).__name__}: begin "
+            "another experiment with all arms"
         )
     fields = {}
     for field in dataclasses.fields(belief):
@@ -145,13 +150,15 @@ def restricted(belief: Belief, arms: Sequence[int]) -> Belief:
     if len(arms) == belief.num_arms:
         return belief
     rows = np.asarray(arms, int)
+    if isinstance(belief, Points):
+        return _restricted_points(belief, rows)
     if isinstance(belief, LinearGaussian):
         names = ["features", "noise_sd", "offset"]
     elif isinstance(belief, Conjugate):
         names = [f.name for f in dataclasses.fields(belief) if f.name != "values"]
     else:
         raise ValueError(
-            f"arms can be retired where beliefs are conjugate or linear Gaussian, not from "
+            f"arms can be retired where they are independent or linear Gaussian, not from "
             f"{type(belief).__name__}: begin another experiment without the arm"
         )
     return eqx.tree_at(
@@ -159,3 +166,76 @@ def restricted(belief: Belief, arms: Sequence[int]) -> Belief:
         belief,
         [getattr(belief, name)[rows] for name in names],
     )
+
+
+# ---- NumPyro arms: rows of points, each arm in the group of its model
+
+
+def _row_fields(belief: Points) -> list[str]:
+    """Fields whose arrays have one row for each arm."""
+    apart = ("params", "record", "key", "warned")
+    known = [f.name for f in dataclasses.fields(belief) if not f.metadata.get("static")]
+    return [name for name in known if name not in apart]
+
+
+def _joined_points(belief: Points, more: Points) -> Points:
+    if belief.kind != more.kind or belief.num_points != more.num_points:
+        raise ValueError(
+            f"an arm that is added must be represented as the others are, by {belief.num_points} "
+            f"points of kind {belief.kind}, got {more.num_points} of kind {more.kind}: give "
+            "representation= and num_particles="
+        )
+    fields = {
+        name: _stacked(getattr(belief, name), getattr(more, name)) for name in _row_fields(belief)
+    }
+    record = getattr(belief, "record", None)
+    if record is not None:
+        own = more.record  # type: ignore[attr-defined]
+        fields["record"] = Record(
+            _stacked(record.rewards, own.rewards),
+            _stacked(record.times, own.times, 0.0),
+            jnp.concatenate([record.seen, own.seen]),
+        )
+    last = belief.num_arms
+    fields["groups"] = (*belief.groups, *(tuple(last + a for a in g) for g in more.groups))
+    fields["models"] = (*belief.models, *more.models)
+    fields["params"] = (*belief.params, *more.params)
+    return _changed(belief, fields)
+
+
+def _stacked(old: Any, new: Any, fill: float | None = None) -> Any:
+    """Rows below each other; the narrower are filled up, with their last number or with `fill`."""
+    old, new = jnp.asarray(old), jnp.asarray(new, old.dtype)
+    if old.ndim > 1:
+        wide = max(old.shape[1], new.shape[1])
+
+        def widened(rows: Any) -> Any:
+            short = ((0, 0), (0, wide - rows.shape[1]))
+            if fill is None:
+                return jnp.pad(rows, short, mode="edge")
+            return jnp.pad(rows, short, constant_values=fill)
+
+        old, new = widened(old), widened(new)
+    return jnp.concatenate([old, new])
+
+
+def _restricted_points(belief: Points, rows: np.ndarray) -> Points:
+    fields = {name: getattr(belief, name)[rows] for name in _row_fields(belief)}
+    record = getattr(belief, "record", None)
+    if record is not None:
+        fields["record"] = Record(record.rewards[rows], record.times[rows], record.seen[rows])
+    place = {int(arm): i for i, arm in enumerate(rows)}
+    groups, models, params = [], [], []
+    for group, model, points in zip(belief.groups, belief.models, belief.params, strict=True):
+        kept = [i for i, arm in enumerate(group) if arm in place]
+        if kept:
+            groups.append(tuple(place[group[i]] for i in kept))
+            models.append(model)
+            params.append({name: leaf[np.array(kept)] for name, leaf in points.items()})
+    fields |= {"groups": tuple(groups), "models": tuple(models), "params": tuple(params)}
+    return _changed(belief, fields)
+
+
+def _changed(belief: Points, fields: dict[str, Any]) -> Points:
+    old = {field.name: getattr(belief, field.name) for field in dataclasses.fields(belief)}
+    return assemble(type(belief), old | fields)

@@ -38,9 +38,9 @@ def pack(told: Any) -> bytes:
     return _Writer([]).bytes(told)
 
 
-def pack_with_models(told: Any) -> tuple[bytes, list[ArmModel]]:
-    """The same, with the users' models that it refers to by number."""
-    models: list[ArmModel] = []
+def pack_with_models(told: Any, known: Sequence[ArmModel] = ()) -> tuple[bytes, list[ArmModel]]:
+    """The same, with the users' models that it refers to by number: those known, and new ones."""
+    models = list(known)
     return _Writer(models).bytes(told), models
 
 
@@ -152,10 +152,15 @@ class _Reader:
                 f"{self.what} was written by another version of irsppl, where {name} had other "
                 f"fields ({', '.join(sorted(known ^ set(fields)))}): open it with that version"
             )
-        made: Any = object.__new__(cls)
-        for field, value in fields.items():
-            object.__setattr__(made, field, self.read(value))
-        return made
+        return assemble(cls, {field: self.read(value) for field, value in fields.items()})
+
+
+def assemble(cls: type, fields: dict[str, Any]) -> Any:
+    """An immutable object of irsppl from all its fields; its constructor has had its say before."""
+    made: Any = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _is_model(value: Any) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import numbers
 import pathlib
 import secrets
 import time
@@ -17,7 +15,8 @@ import numpy as np
 from irsppl._checks import as_count, one_of
 from irsppl.bandit import Bandit
 from irsppl.live import codec, models, store, views
-from irsppl.live.beliefs import joined, restricted
+from irsppl.live.beliefs import JaxBelief, joined, restricted
+from irsppl.live.checks import as_number, check_text
 from irsppl.live.decide import decide
 from irsppl.live.errors import ConflictError, UnknownError
 from irsppl.live.journal import Event
@@ -83,7 +82,7 @@ class Experiment(Kept):
         seed = as_count("seed", seed, minimum=0)
         if seed >= 2**63:
             raise ValueError(f"seed must be below 2**63, got {seed}")
-        floor = _number("floor", floor)
+        floor = as_number("floor", floor)
         if floor < 0 or floor * bandit.num_arms > 1:
             raise ValueError(
                 f"floor must lie between 0 and 1 / {bandit.num_arms}, so that all arms can have "
@@ -111,7 +110,8 @@ class Experiment(Kept):
             raise
         made, _ = place.facts()
         self = cls(place, facts, bandit, made)
-        self._models = used
+        told = facts["model"]
+        self._library = models.Library(used, told, told and told["path"])
         return self
 
     @classmethod
@@ -132,15 +132,16 @@ class Experiment(Kept):
             told, changed = facts["model"], None
             if told is not None:
                 with place.transaction(write=False) as tx:
-                    notes = [e for e in store.since(tx, 0) if e.kind == "model"]
+                    notes = store.of_kind(tx, "model")
                 told = told | (json.loads(notes[-1].body or "{}") if notes else {})
             used, changed = models.bring(told, model, accept_changed_model)
             bandit = codec.unpack(facts["bandit"].tobytes(), used, f"the bandit of {place.name}")
-            if told is not None and (changed or told["sha256"] != facts["model"]["sha256"]):
+            differs = told is not None and (changed or told["sha256"] != facts["model"]["sha256"])
+            if differs:
                 object.__setattr__(bandit, "belief", models.rebuilt(bandit.belief, used))
                 object.__setattr__(bandit, "belief", bandit.belief.sized(int(bandit.remaining)))
             self = cls(place, facts, bandit, made)
-            self._models = used
+            self._library = models.Library(used, changed or told, model, bool(differs))
             if changed is not None:
                 with self._writing(caught_up=False) as tx:
                     store.drop_snapshots(tx)
@@ -180,8 +181,8 @@ class Experiment(Kept):
         one that is repeated gets its first answer.
         """
         many = 1 if count is None else as_count("count", count)
-        if request is not None and (not isinstance(request, str) or not 0 < len(request) <= 200):
-            raise ValueError(f"request must be a text of 1 to 200 characters, got {request!r}")
+        if request is not None:
+            check_text("request", request)
         with self._writing() as tx:
             if request is not None:
                 before = store.asked_with(tx, request)
@@ -268,7 +269,7 @@ class Experiment(Kept):
         )
         if told is None:
             raise ValueError(f"id must be the text that ask gave, or a dict {{id: reward}}: {id!r}")
-        rewards = {one: _number("reward", value) for one, value in told.items()}
+        rewards = {one: as_number("reward", value) for one, value in told.items()}
         with self._writing() as tx:
             state = self._state
             assert state is not None
@@ -304,15 +305,18 @@ class Experiment(Kept):
                 self._snapshot(tx)
 
     def _check_reward(self, state: State, period: int, reward: float) -> None:
-        arm = min(state.arms[period], self._first_arms - 1)  # added arms are of the same family
-        self._check_support(arm, reward)
+        arm = state.arms[period]
+        if arm >= self._first_arms and isinstance(state.held, JaxBelief):
+            state.held.current().check_reward(arm, reward)  # a model of its own
+        else:
+            self._check_support(min(arm, self._first_arms - 1), reward)
 
     def expire(self, after: float) -> list[str]:
         """Wait no longer for rewards of decisions that are older than `after` seconds.
 
         Their ids. The belief then learns nothing from them; a reward that comes after all is taken.
         """
-        after = _number("after", after)
+        after = as_number("after", after)
         if after < 0:
             raise ValueError(f"after must be a number of seconds, at least 0, got {after!r}")
         with self._writing() as tx:
@@ -331,9 +335,12 @@ class Experiment(Kept):
 
     # ---- arms
     def add_arm(self, belief: Any, label: str) -> int:
-        """One more arm from now on, of the same family; its number."""
-        if not isinstance(label, str) or not label:
-            raise ValueError(f"label must be a text, got {label!r}")
+        """One more arm from now on, of the same kind as the others; its number.
+
+        belief: of one arm. A NumPyro arm must be a function in the experiment's own file, in the
+        same representation as the others.
+        """
+        check_text("label", label)
         with self._writing() as tx:
             state = self._state
             assert state is not None
@@ -349,7 +356,12 @@ class Experiment(Kept):
             if self._plan.floor * (len(state.open_arms) + 1) > 1:
                 raise ValueError(f"a floor of {self._plan.floor:g} leaves no room for one more arm")
             joined(state.held.current(), belief)  # refuses what does not fit
-            told = {"label": label, "belief": codec.pack(belief).hex()}
+            known = self._library.known
+            data, used = codec.pack_with_models(belief, known)
+            told: dict[str, Any] = {"label": label, "belief": data.hex()}
+            if used[len(known) :]:
+                functions = self._library.described(used[len(known) :])
+                told |= {"first": len(known), "functions": functions}
             self._append(tx, self._event("add", body=json.dumps(told)))
             self._plan.policy.verify(state.bandit())
             return state.num_arms - 1
@@ -409,8 +421,13 @@ class Experiment(Kept):
         period = self._period(id, self._look())
         events = self.events()
         place = next(e.seq for e in events if e.kind == "ask" and e.period == period)
-        event, then = events[place], fold(self._start, events[:place])
+        event, then = events[place], fold(self._start, events[:place], self._library)
         return self._decision(event).to_dict() | views.explanation(self._plan, then, event)
+
+    def reasons(self, last: int = 20) -> dict[int, str]:
+        """Why each of the last decisions was made, in a sentence, by period."""
+        last = as_count("last", last)
+        return views.reasons(self._plan, self._start, self.events(), last, self._library)
 
     def advise(self, num_samples: int | None = None) -> Advice:
         """Is it worth going on? What stopping now could cost, and how fast that has been falling.
@@ -443,11 +460,11 @@ class Experiment(Kept):
 
     def report(self, path: Any, num_samples: int | None = None) -> None:
         """Write a report as one HTML file that needs no other: numbers, pictures, the advice."""
-        from irsppl.live.report import page
+        from irsppl.live.report import SHOWN, page
 
         state = self._look()
         advice = self.advise(num_samples) if state.remaining > 0 else None
-        text = page(self.status(), self.log(), advice)
+        text = page(self.status(), self.log(), advice, self.reasons(SHOWN))
         pathlib.Path(path).write_text(text, encoding="utf-8")
 
     def evaluate(self, target: Any, seed: int = 0) -> dict[str, OffPolicy]:
@@ -459,17 +476,5 @@ class Experiment(Kept):
         """
         from irsppl.live import logs
 
-        return logs.evaluate(self.events(), self._start, self._look().labels, target, seed)
-
-
-def _number(name: str, value: Any) -> float:
-    good = isinstance(value, numbers.Real | np.generic) or (
-        hasattr(value, "ndim") and np.ndim(value) == 0
-    )
-    try:
-        number = float(value) if good else math.nan
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be one finite number, got {value!r}")
-    return number
+        labels = self._look().labels
+        return logs.evaluate(self.events(), self._start, labels, target, seed, self._library)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from irsppl.bandit import Bandit
@@ -13,6 +14,7 @@ from irsppl.live import store
 from irsppl.live.codec import DamagedError
 from irsppl.live.decide import plan_for
 from irsppl.live.journal import Event, check_chain
+from irsppl.live.models import Library
 from irsppl.live.state import State, fold
 
 # A snapshot is written when the journal has grown by a quarter, and by this much at least.
@@ -24,7 +26,7 @@ class Kept:
 
     def __init__(self, where: store.Store, facts: dict[str, Any], bandit: Bandit, made: float):
         self._store, self._facts, self._start = where, facts, bandit
-        self._models: Sequence[Any] = ()
+        self._library = Library()
         self._plan = plan_for(facts["policy"], facts["seed"], facts["floor"], bandit)
         self.created_at = made
         self._first_arms = bandit.num_arms
@@ -71,6 +73,9 @@ class Kept:
     def _load(self, tx: Any) -> State:
         """The state from the newest snapshot that is whole, and the journal since."""
         state = None
+        if self._library.told is not None:  # snapshots refer to models of added arms too
+            for event in store.of_kind(tx, "add"):
+                self._library.learn(json.loads(event.body or "{}"))
         for seq, digest, data in store.snapshots(tx):
             last = store.between(tx, seq - 1, seq - 1)
             if not last or last[0].digest != digest:
@@ -79,14 +84,14 @@ class Kept:
                     "journal has lost some. Restore a backup"
                 )
             try:
-                state = State.unpacked(self._start, data, self._models, seq, digest)
+                state = State.unpacked(self._start, data, self._library, seq, digest)
                 break
             except DamagedError as error:
                 warnings.warn(f"{error}; the journal is read instead", stacklevel=2)
         if state is None:
             events = store.since(tx, 0)
             check_chain(events, 0, "", self._store.name)
-            state = fold(self._start, events)
+            state = fold(self._start, events, self._library)
         else:
             events = store.since(tx, state.seq)
             check_chain(events, state.seq, state.digest, self._store.name)

@@ -13,6 +13,7 @@ from irsppl.bandit import Bandit
 from irsppl.live.beliefs import HostBelief
 from irsppl.live.decide import decide, plan_for
 from irsppl.live.journal import Event
+from irsppl.live.models import Library
 from irsppl.live.state import State
 from irsppl.policies import find_policy
 
@@ -88,7 +89,12 @@ class OffPolicy:
 
 
 def evaluate(
-    events: Sequence[Event], start: Bandit, labels: Sequence[str], target: Any, seed: int = 0
+    events: Sequence[Event],
+    start: Bandit,
+    labels: Sequence[str],
+    target: Any,
+    seed: int = 0,
+    library: Library | None = None,
 ) -> dict[str, OffPolicy]:
     """Estimates by inverse propensities, self-normalised, and doubly robust.
 
@@ -117,7 +123,7 @@ def evaluate(
         )
     final = {e.period: e.reward for e in events if e.kind in ("tell", "correct")}
     plan = None if policy is None else plan_for(policy, seed, 0.0, start)
-    state = State(start)
+    state = State(start, library)
     rows: list[tuple[float, float, float, float]] = []  # weight, reward, q of the arm, q of target
     for event in events:
         if event.kind == "ask" and event.period in final:

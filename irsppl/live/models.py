@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from irsppl.live.codec import unpack
+
 if TYPE_CHECKING:
     from irsppl.models import ArmModel
 
@@ -85,7 +87,6 @@ def bring(
     """The models again, from the user's file; and the new description where it has changed."""
     if told is None:
         return [], None
-    from irsppl.models import read_arm
     from irsppl.models._files import _execute
 
     names = ", ".join(one["function"] for one in told["functions"])
@@ -103,9 +104,20 @@ def bring(
             f"model {path} is not what the experiment was created with:\n{changed}\n"
             "Give accept_changed_model=True to go on with the changed file"
         )
-    module = _execute(path)
+    found = read(_execute(path), path, told["functions"])
+    if changed is None:
+        return found, None
+    source = path.read_text()
+    new = told | {"path": str(path.resolve()), "source": source, "sha256": digest(source)}
+    return found, new
+
+
+def read(module: Any, path: Any, functions: Sequence[dict[str, Any]]) -> list[ArmModel]:
+    """The described models from a file that has been run."""
+    from irsppl.models import read_arm
+
     found = []
-    for one in told["functions"]:
+    for one in functions:
         mean = one["mean"]
         function = getattr(module, one["function"], None)
         if mean is not None and one["mean_is_function"]:
@@ -122,11 +134,56 @@ def bring(
                 values=one["values"],
             )
         )
-    if changed is None:
-        return found, None
-    source = path.read_text()
-    new = told | {"path": str(path.resolve()), "source": source, "sha256": digest(source)}
-    return found, new
+    return found
+
+
+class Library:
+    """The models that records of an experiment refer to by number; arms that are added bring more.
+
+    told: what the experiment has written down of its file; changed: whether it was agreed that the
+    file may differ, so that priors are made anew.
+    """
+
+    def __init__(
+        self,
+        known: Sequence[ArmModel] = (),
+        told: dict[str, Any] | None = None,
+        path: Any = None,
+        changed: bool = False,
+    ):
+        self.known, self.told, self.path, self.changed = list(known), told, path, changed
+
+    def described(self, fresh: Sequence[ArmModel]) -> list[dict[str, Any]]:
+        """What an added arm writes down of its models; they must be in the experiment's file."""
+        made = describe(fresh)
+        if made is None:
+            return []
+        if self.told is None or made["sha256"] != self.told["sha256"]:
+            raise ValueError(
+                f"an arm that is added must be a function in the experiment's own file, got one of "
+                f"{made['path']}"
+            )
+        return made["functions"]
+
+    def learn(self, told: dict[str, Any]) -> None:
+        """Read the models that an added arm has brought, once."""
+        from irsppl.models._files import _execute
+
+        missing = told.get("functions", [])[len(self.known) - told.get("first", 0) :]
+        if not missing:
+            return
+        if self.told is None or self.path is None:
+            raise ValueError("an added arm needs the user's NumPyro model again: give model=")
+        path = pathlib.Path(self.path)
+        if not self.changed and digest(path.read_text()) != self.told["sha256"]:
+            raise ValueError(f"model {path} has changed while the experiment was open")
+        self.known += read(_execute(path), path, missing)
+
+    def unpack_arm(self, told: dict[str, Any]) -> Any:
+        """The belief of an added arm."""
+        self.learn(told)
+        belief = unpack(bytes.fromhex(told["belief"]), self.known, "an added arm")
+        return rebuilt(belief, belief.models) if self.changed and "functions" in told else belief
 
 
 def rebuilt(belief: Any, models: Sequence[ArmModel]) -> Any:

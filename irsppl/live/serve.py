@@ -4,12 +4,15 @@ On a loopback address anybody on the machine may ask and tell. On any other addr
 needs a token: one to ask, tell and look, one to administer.
 """
 
+import base64
 import hmac
 import ipaddress
 import json
 import logging
+import re
 import secrets
 import threading
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Annotated, Any
 
@@ -20,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from irsppl.live.advice import Advice
 from irsppl.live.errors import ConflictError, UnknownError
 from irsppl.live.experiment import Experiment
-from irsppl.live.report import page
+from irsppl.live.report import SHOWN, clock, page
 
 _LARGEST_BODY = 64 * 1024
 _LARGEST_BATCH = 10_000
@@ -30,22 +33,39 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# Looks again every few seconds and puts the new text in place; stands still while nobody looks.
+# Looks again every few seconds and puts in place what has changed; stands still while nobody looks.
+# Parts are replaced from inside, so that focus, scrolling and opened details stay where they are.
 _SCRIPT = """
+const EVERY = 3000;
+function put(fresh) {
+  const parts = [...fresh.querySelectorAll("[data-live]")];
+  const known = document.querySelectorAll("[data-live]").length;
+  if (parts.length !== known || parts.some(part => !document.getElementById(part.id))) {
+    document.querySelector("main").replaceWith(fresh.querySelector("main"));
+  }
+  for (const part of parts) {
+    const old = document.getElementById(part.id);
+    if (old && old.innerHTML !== part.innerHTML) old.innerHTML = part.innerHTML;
+  }
+}
+function say(text) {
+  const link = document.getElementById("link");
+  if (link.textContent !== text) link.textContent = text;
+}
 async function renew() {
   if (!document.hidden) {
     try {
       const answer = await fetch(location.href, {headers: {Accept: "text/html"}});
-      if (answer.ok) {
-        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-        const old = document.querySelector("main"), now = fresh.querySelector("main");
-        if (now && !old.contains(document.activeElement)) old.replaceWith(now);
-      }
-    } catch (error) { /* the server is away: try again later */ }
+      if (!answer.ok) throw new Error(answer.status);
+      put(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      say("This page renews itself every few seconds.");
+    } catch (error) {
+      say("The server does not answer. What is shown may be out of date.");
+    }
   }
-  setTimeout(renew, 3000);
+  setTimeout(renew, EVERY);
 }
-setTimeout(renew, 3000);
+setTimeout(renew, EVERY);
 """
 
 
@@ -127,6 +147,8 @@ class Guard:
         if scope["path"] == "/health":
             return None
         given = headers.get(b"authorization", b"")
+        if not posts and given[:6].lower() == b"basic ":  # what a browser sends, for looking only
+            given = b"Bearer " + _password(given[6:])
         admin = hmac.compare_digest(given, b"Bearer " + (self.admin or "").encode())
         admin = admin and bool(self.admin)
         known = hmac.compare_digest(given, b"Bearer " + self.token.encode())
@@ -137,10 +159,19 @@ class Guard:
         return None
 
 
+def _password(given: bytes) -> bytes:
+    try:
+        return base64.b64decode(given, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
+
+
 async def _answer(send: Send, status: int, told: str) -> None:
     body = json.dumps({"detail": told}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 401:
+        # A browser then asks for a name, which does not matter, and a password: the token.
+        headers.append((b"www-authenticate", b'Basic realm="irsppl", charset="UTF-8"'))
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -171,6 +202,37 @@ class Adviser:
             self.working.release()
 
 
+class Pages:
+    """The page as text without its nonce, made anew when something has happened.
+
+    Long journals take a while to read: making pages takes a tenth of the time at most.
+    """
+
+    def __init__(self, experiment: Experiment):
+        self.experiment, self.adviser = experiment, Adviser(experiment)
+        self.made: tuple[int, int] | None = None
+        self.text, self.again_at = "", 0.0
+        self.working = threading.Lock()
+
+    def look(self, nonce: str) -> str:
+        with self.working:
+            if time.monotonic() >= self.again_at:
+                status = self.experiment.status() | {"where": ""}
+                advice = self.adviser.look(status)
+                made = (status["events"], id(advice))
+                if made != self.made:
+                    begin = time.monotonic()
+                    log, reasons = self.experiment.log(), self.experiment.reasons(SHOWN)
+                    self.text = page(status, log, advice, reasons, _SCRIPT, _NONCE)
+                    self.made = made
+                    self.again_at = time.monotonic() + min(10 * (time.monotonic() - begin), 60)
+            shown = re.sub("<time>.*?</time>", f"<time>{clock()}</time>", self.text, count=1)
+            return shown.replace(f'nonce="{_NONCE}"', f'nonce="{nonce}"')
+
+
+_NONCE = "put-the-nonce-here"
+
+
 def make_app(
     experiment: Experiment,
     token: str | None = None,
@@ -181,8 +243,14 @@ def make_app(
     from irsppl import __version__
 
     # The interactive pages of FastAPI load scripts from elsewhere; the description itself is here.
-    app = FastAPI(title="irsppl experiment", version=__version__, docs_url=None, redoc_url=None)
-    adviser = Adviser(experiment)
+    app = FastAPI(
+        title="irsppl experiment",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    pages = Pages(experiment)
 
     def refuse(status: int) -> Any:
         return lambda request, error: JSONResponse({"detail": str(error)}, status)
@@ -256,11 +324,10 @@ def make_app(
 
     @app.get("/", response_class=HTMLResponse)
     def show() -> Any:
-        now = experiment.status()
         nonce = secrets.token_urlsafe(16)
-        text = page(now | {"where": ""}, experiment.log(), adviser.look(now), _SCRIPT, nonce)
+        text = pages.look(nonce)
         policy = (
-            "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; "
+            "default-src 'none'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
             f"script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )

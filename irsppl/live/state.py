@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import json
 from collections.abc import Iterable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,8 +13,9 @@ import numpy as np
 from irsppl.bandit import Bandit
 from irsppl.delays import Delay
 from irsppl.live import beliefs
-from irsppl.live.codec import pack, unpack
+from irsppl.live.codec import pack_with_models, unpack
 from irsppl.live.journal import Event
+from irsppl.live.models import Library
 
 PENDING, TOLD, EXPIRED = 0, 1, 2
 
@@ -23,8 +23,8 @@ PENDING, TOLD, EXPIRED = 0, 1, 2
 class State:
     """Folded events. `apply` trusts its events: whoever appends one checks it first."""
 
-    def __init__(self, start: Bandit):
-        self.start = start
+    def __init__(self, start: Bandit, library: Library | None = None):
+        self.start, self.library = start, library or Library()
         self.horizon = int(start.remaining)
         self.labels = list(start.arm_labels)
         self.open = [True] * start.num_arms
@@ -110,7 +110,7 @@ class State:
 
     def _add(self, event: Event) -> None:
         told = json.loads(event.body or "{}")
-        more = unpack(bytes.fromhex(told["belief"]), (), "an added arm")
+        more = self.library.unpack_arm(told)
         self.held = self.held.joined(more)
         self.labels.append(told["label"])
         self.open.append(True)
@@ -118,7 +118,7 @@ class State:
 
     # ---- to and from bytes
     def packed(self) -> bytes:
-        return pack(
+        data, _ = pack_with_models(
             {
                 "labels": self.labels,
                 "open": self.open,
@@ -129,13 +129,15 @@ class State:
                 "rewards": np.array(self.rewards, np.float64),
                 "pending": np.array(list(self.pending), np.int64),
                 "asked_at": np.array(list(self.pending.values()), np.float64),
-            }
+            },
+            self.library.known,
         )
+        return data
 
     @classmethod
-    def unpacked(cls, start: Bandit, data: bytes, models: Any, seq: int, digest: str) -> State:
-        told = unpack(data, models, "a snapshot")
-        state = cls(start)
+    def unpacked(cls, start: Bandit, data: bytes, library: Library, seq: int, digest: str) -> State:
+        told = unpack(data, library.known, "a snapshot")
+        state = cls(start, library)
         state.labels, state.open, state.money = told["labels"], told["open"], told["money"]
         state.held = beliefs.unpacked(told["held"])
         state.arms.frombytes(told["arms"].astype(np.int32).tobytes())
@@ -201,11 +203,11 @@ def _delay(delay: Delay, rows: np.ndarray, fixed: tuple[int, ...] | None) -> Del
     return made
 
 
-def fold(start: Bandit, events: Iterable[Event]) -> State:
+def fold(start: Bandit, events: Iterable[Event], library: Library | None = None) -> State:
     """The state after all events. A correction puts its reward where the first one stood."""
     events = list(events)
     final = {event.period: event.reward for event in events if event.kind == "correct"}
-    state = State(start)
+    state = State(start, library)
     for event in events:
         if event.kind == "tell" and event.period in final:
             event = event._replace(reward=final[event.period])

@@ -238,6 +238,11 @@ def between(tx: sa.Connection, first: int, last: int) -> list[Event]:
     return [Event(*row) for row in tx.execute(query, {"first": first})]
 
 
+def of_kind(tx: sa.Connection, kind: str) -> list[Event]:
+    query = sa.select(_journal).where(_journal.c.kind == kind).order_by(_journal.c.seq)
+    return [Event(*row) for row in tx.execute(query)]
+
+
 def last(tx: sa.Connection) -> tuple[int, str] | None:
     row = tx.execute(_LAST).first()
     return None if row is None else (row.seq, row.digest)

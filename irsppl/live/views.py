@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from irsppl.bandit import Bandit
 from irsppl.live.decide import Choice, Plan, decide
 from irsppl.live.journal import Event
-from irsppl.live.state import EXPIRED, PENDING, TOLD, State
+from irsppl.live.models import Library
+from irsppl.live.state import EXPIRED, PENDING, TOLD, State, fold
 
 
 def _beliefs(state: State) -> tuple[np.ndarray, np.ndarray]:
@@ -85,6 +88,27 @@ def explanation(plan: Plan, then: State, event: Event) -> dict[str, Any]:
         ],
         "told": _why(choice, then, event.arm, mean, sd),
     }
+
+
+def reasons(
+    plan: Plan, start: Bandit, events: Sequence[Event], last: int, library: Library
+) -> dict[int, str]:
+    """Why each of the last decisions was made, by period: one walk through the journal."""
+    asked = [event for event in events if event.kind == "ask"][-last:]
+    if not asked:
+        return {}
+    begin = asked[0].seq
+    then, told = fold(start, events[:begin], library), {}
+    for place in range(begin, len(events)):
+        event = events[place]
+        if event.kind == "ask":
+            assert event.arm is not None and event.period is not None
+            told[event.period] = _why(decide(plan, then), then, event.arm, *_beliefs(then))
+        if event.kind == "correct":  # the past is another one from here on
+            then = fold(start, events[: place + 1], library)
+        else:
+            then.apply(event)
+    return told
 
 
 def _why(choice: Choice, then: State, arm: int, mean: np.ndarray, sd: np.ndarray) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 from irsppl._checks import one_of
 from irsppl.penalties._base import (
     MOST_QUADRATURES,
-    Inner,
+    PayoffPenalty,
     Penalty,
     after_pending,
     after_pending_batch,
@@ -15,8 +15,21 @@ from irsppl.penalties._base import (
 )
 from irsppl.penalties._brief import TOWER, brief_values
 from irsppl.penalties._brief import serves as brief_serves
+from irsppl.penalties._control_variates import (
+    ControlVariate,
+    mean_controls,
+    set_controls,
+)
+from irsppl.penalties._payoffs import (
+    Inner,
+    Payoff,
+    PerArm,
+    PerCounts,
+    PerMoney,
+    PerPeriod,
+    PerPull,
+)
 from irsppl.penalties._reveal import at_each, by_arrival, pending_of, periods_of, ready
-from irsppl.penalties.arm_means import mean_controls
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ideal import Ideal
@@ -28,7 +41,6 @@ from irsppl.penalties.v_fit import VFit
 from irsppl.penalties.v_solo import VSolo
 from irsppl.penalties.v_zero import VZero
 from irsppl.penalties.v_zero_separable import VZeroSeparable
-from irsppl.penalties.within_set import set_controls
 from irsppl.penalties.zero import Zero
 
 PENALTIES: dict[str, Penalty] = {
@@ -68,11 +80,19 @@ __all__ = [
     "PENALTIES",
     "TOWER",
     "TS",
+    "ControlVariate",
     "Ideal",
     "Inner",
     "Lagrangian",
     "Mix",
+    "Payoff",
+    "PayoffPenalty",
     "Penalty",
+    "PerArm",
+    "PerCounts",
+    "PerMoney",
+    "PerPeriod",
+    "PerPull",
     "VEMax",
     "VFit",
     "VSolo",

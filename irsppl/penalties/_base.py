@@ -15,25 +15,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from irsppl.bandit import Bandit
-from irsppl.inner.lattice import solve_lattice
 from irsppl.inner.laws import Discrete, expected_max
 from irsppl.outcomes import Outcome
-
-
-class Inner(eqx.Module):
-    """Solution of an inner problem.
-
-    value: total payoff; action: first arm to pull (-1 = stop); pulls [K]; sequence [T]: the arms in
-    order, where order matters (None elsewhere), -1 after the last period.
-    """
-
-    value: Float[ArrayLike, ""]
-    action: Int[ArrayLike, ""]
-    pulls: Int[ArrayLike, " K"]
-    sequence: Int[ArrayLike, " T"] | None = None
+from irsppl.penalties._payoffs import Inner, Payoff
+from irsppl.penalties._reveal import periods_of
 
 
 class Penalty(eqx.Module):
@@ -52,6 +40,10 @@ class Penalty(eqx.Module):
     traceable: ClassVar[bool] = True
     # Constraints of a bandit that it plans for: "delay", "budget", "horizon law".
     serves: ClassVar[frozenset[str]] = frozenset()
+
+    def kernels_serve(self, bandit: Bandit) -> bool:
+        """Whether `values` of this bandit, free of constraints, run no XLA."""
+        return self.on_host
 
     @abc.abstractmethod
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
@@ -83,22 +75,8 @@ class Penalty(eqx.Module):
         """The bound without sampling, in float64, where an integral or a sum will do."""
         return None
 
-    def spends(self, bandit: Bandit) -> str | None:
-        """The kind of its table under a budget (see `_spend`), or None."""
-        return None
-
-    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
-        """What pulls pay under a budget, as a table of the kind that `spends` names."""
-        raise ValueError(f"{self.name} does not plan for a budget")
-
     def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
         """Inner values of a batch of futures (`outcomes` has a leading axis S), on the host."""
-        if bandit.purse is not None:
-            from irsppl.penalties._spend import spend_values
-
-            values = spend_values(self, bandit, outcomes)
-            if values is not None:
-                return values
         return np.asarray(_inner_values(self, bandit, outcomes), np.float64)
 
     def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
@@ -130,6 +108,49 @@ class Penalty(eqx.Module):
 @eqx.filter_jit
 def _inner_values(penalty: Penalty, bandit: Bandit, outcomes: Outcome) -> Array:
     return jax.vmap(lambda outcome: jnp.asarray(penalty.inner(bandit, outcome).value))(outcomes)
+
+
+class PayoffPenalty(Penalty):
+    """A penalty that says what pulls pay, and leaves the solution to the kind of payoff."""
+
+    @abc.abstractmethod
+    def payoff(self, bandit: Bandit, outcome: Outcome) -> Payoff:
+        """What the pulls of one future pay; traceable, the remaining horizon is data."""
+
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> Payoff | None:
+        """The same of a batch, in float64 without XLA; None where the belief is not that simple."""
+        return None
+
+    def periods(self, bandit: Bandit, outcome: Outcome) -> Int[Array, ""]:
+        """Periods to plan for in this future."""
+        return periods_of(bandit, outcome)
+
+    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+        return self.payoff(bandit, outcome).solve(bandit, self.periods(bandit, outcome))
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        payoff = self.host_payoff(bandit, outcomes)
+        if payoff is None:
+            if jax.default_backend() != "cpu":
+                return super().values(bandit, outcomes)
+            payoff = _payoffs(self, bandit, outcomes)
+        if not isinstance(payoff, Payoff):
+            return np.asarray(payoff, np.float64)
+        periods = np.asarray(self.periods(bandit, outcomes))
+        return payoff.values(bandit, np.broadcast_to(periods, (len(outcomes.rewards),)))
+
+
+@eqx.filter_jit
+def _payoffs(penalty: PayoffPenalty, bandit: Bandit, outcomes: Outcome) -> Any:
+    """Payoffs of a batch, for kernels to solve; inner values where there is none."""
+
+    def one(outcome: Outcome) -> Any:
+        payoff = penalty.payoff(bandit, outcome)
+        if payoff.has_kernel:
+            return payoff
+        return jnp.asarray(payoff.solve(bandit, penalty.periods(bandit, outcome)).value)
+
+    return jax.vmap(one)(outcomes)
 
 
 # ---- shared by several penalties
@@ -194,35 +215,6 @@ def lattice_after_pending(bandit: Bandit, table: Array, first: int = 0) -> Array
     return table
 
 
-def inner_of_sequence(
-    bandit: Bandit,
-    payoff: Float[Array, "K ..."],
-    periods: Int[Array, ""],
-    most_pulled: bool = False,
-) -> Inner:
-    """Solve over the lattice of counts; the first action, or the most pulled arm, is played."""
-    num_arms, size = payoff.shape[:2]
-    allowed = None
-    if bandit.purse is not None:
-        costs = bandit.purse.costs
-        counts = jnp.meshgrid(*[jnp.arange(size)] * num_arms, indexing="ij")
-        left = bandit.purse.money - sum(n * costs[arm] for arm, n in enumerate(counts))
-        allowed = jnp.stack([left >= costs[arm] for arm in range(num_arms)])
-    value, sequence = solve_lattice(payoff, periods, num_arms, size, allowed)
-    pulls = jnp.sum(sequence[None, :] == jnp.arange(num_arms)[:, None], axis=1)
-    action = sequence[0]
-    if most_pulled:
-        action = jnp.where(jnp.sum(pulls) > 0, jnp.argmax(pulls), -1)
-    return Inner(value, action, pulls, sequence)
-
-
-def one_arm(value_per_pull: Float[Array, " K"], periods: Int[Array, ""]) -> Inner:
-    """The inner problem whose solution is to play the best arm throughout."""
-    arm = jnp.argmax(value_per_pull)
-    pulls = jnp.where(jnp.arange(len(value_per_pull)) == arm, periods, 0)
-    return Inner(periods * value_per_pull[arm], arm, pulls)
-
-
 # The law of an arm's mean after so many rewards that are counts has too many points beyond this.
 _MOST_COUNTED = 100_000
 
@@ -267,12 +259,17 @@ def host_future_means(bandit: Bandit, outcomes: Outcome) -> np.ndarray | None:
     natural = bandit.belief.natural_state()
     if natural is None or bandit.pending or bandit.constraints:
         return None
+    rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
+    return natural_means(natural, rewards)
+
+
+def natural_means(natural: tuple[np.ndarray, np.ndarray], rewards: np.ndarray) -> np.ndarray:
+    """[S, K, N+1]: posterior means after 0 .. N of rewards [S, K, N], in float64 on the host."""
     xi, nu = natural
-    remaining = int(bandit.remaining)
-    rewards = np.asarray(outcomes.rewards)[:, :, :remaining]
-    means = np.empty((*rewards.shape[:2], remaining + 1))
+    size = rewards.shape[2] + 1
+    means = np.empty((*rewards.shape[:2], size))
     means[:, :, 0] = 0.0
     np.cumsum(rewards, axis=2, dtype=np.float64, out=means[:, :, 1:])
     means += xi[None, :, None]
-    means /= nu[None, :, None] + np.arange(remaining + 1)[None, None, :]
+    means /= nu[None, :, None] + np.arange(size)[None, None, :]
     return means

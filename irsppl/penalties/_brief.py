@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from irsppl.bandit import Bandit
 from irsppl.beliefs._conjugate import Conjugate, path_sums
 from irsppl.inner.mixture import mix_batch
-from irsppl.penalties._base import MOST_QUADRATURES, Penalty
+from irsppl.penalties._base import MOST_QUADRATURES
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.mix import Mix
@@ -42,7 +42,7 @@ class Brief(eqx.Module):
     lost: Float[Array, " S"]  # by the leader at full feedback, against the best arm
 
 
-def serves(bandit: Bandit, penalties: Mapping[str, Penalty]) -> bool:
+def serves(bandit: Bandit, penalties: Mapping[str, Any]) -> bool:
     """Whether brief futures will do; below some thousand periods whole ones are as cheap."""
     long = int(bandit.remaining) > MOST_QUADRATURES and not bandit.constraints
     known = all(type(p) in (TS, FH, FF, Mix) for p in penalties.values())
@@ -97,7 +97,7 @@ def _draw(bandit: Bandit, keys: Array, size: int, periods: int, feedback: bool) 
 
 
 def brief_values(
-    bandit: Bandit, penalties: Mapping[str, Penalty], keys: Array
+    bandit: Bandit, penalties: Mapping[str, Any], keys: Array
 ) -> dict[str, Float[np.ndarray, " S"]]:
     """Inner values (FF: unbiased estimates of them) of the futures with these keys, by name."""
     belief, periods = bandit.belief, int(bandit.remaining)

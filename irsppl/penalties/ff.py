@@ -6,23 +6,22 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from irsppl.bandit import Bandit
+from irsppl.budgets import Purse
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import (
     MOST_QUADRATURES,
-    Inner,
-    Penalty,
+    PayoffPenalty,
     after_pending,
     exact_max_after,
     host_future_means,
 )
+from irsppl.penalties._payoffs import PerMoney, PerPeriod
 from irsppl.penalties._reveal import by_arrival, pending_of
-from irsppl.penalties._spend import spend
 
 
-class FF(Penalty):
+class FF(PayoffPenalty):
     """W = sum_t E[max_a mu_hat_{a, t-1}]; its first action is myopic, so it is a bound only.
 
     Dual feasible because what it reveals at t contains the decision maker's own history then. At
@@ -43,28 +42,19 @@ class FF(Penalty):
                 f"{self.name} with a budget needs a fixed delay, not a random one; use 'irs.fh'"
             )
 
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        belief = outcome.belief or bandit.belief
+    def payoff(self, bandit: Bandit, outcome: Outcome) -> PerPeriod | PerMoney:
         if bandit.purse is not None:
-            return spend(bandit, "feedback", self.spending(bandit, outcome))
+            return self._per_money(bandit, bandit.purse, outcome)
+        belief = outcome.belief or bandit.belief
         if bandit.delay is None:
             means = after_pending(bandit, belief.feedback_means(outcome.rewards))[:, :-1]
         else:
             rewards, known = by_arrival(bandit, outcome)
             means = belief.means_at(rewards, known[:, :-1].T).T
         weights = bandit.weights().astype(means.dtype)[: means.shape[1]]
-        arms = jnp.argmax(means, axis=0)
-        value = jnp.sum(jnp.where(weights > 0, weights * means.max(axis=0), 0))
-        sequence = jnp.where(weights > 0, arms, -1)
-        pulls = jnp.sum(sequence[None, :] == jnp.arange(bandit.num_arms)[:, None], axis=1)
-        return Inner(value, arms[0], pulls, sequence)
+        return PerPeriod(weights[None, :] * means, weights > 0)
 
-    def spends(self, bandit: Bandit) -> str:
-        return "feedback"
-
-    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
-        purse = bandit.purse
-        assert purse is not None
+    def _per_money(self, bandit: Bandit, purse: Purse, outcome: Outcome) -> PerMoney:
         belief = outcome.belief or bandit.belief
         spent = jnp.arange(purse.cells + 1)
         known = spent[:, None] // purse.grid_costs[None, :]  # [cells + 1, K]
@@ -77,7 +67,8 @@ class FF(Penalty):
             known = jnp.minimum(known[None, :, :], arrived[:, :-1].T[:, None, :])
         known = jnp.minimum(known, rewards.shape[1])
         means = belief.means_at(rewards, known.reshape(-1, bandit.num_arms))
-        return jnp.moveaxis(means.reshape(*known.shape[:-1], bandit.num_arms), -1, 0)
+        each = jnp.moveaxis(means.reshape(*known.shape[:-1], bandit.num_arms), -1, 0)
+        return PerMoney(each, by_period)
 
     def exact(self, bandit: Bandit) -> float | None:
         if bandit.purse is not None or int(bandit.remaining) > MOST_QUADRATURES:
@@ -91,8 +82,8 @@ class FF(Penalty):
             total += best if weights is None else weights[n] * best
         return total
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPeriod | None:
         means = host_future_means(bandit, outcomes)
         if means is None:
-            return super().values(bandit, outcomes)
-        return means[:, :, :-1].max(axis=1).sum(axis=1)
+            return None
+        return PerPeriod(means[:, :, :-1], np.ones((len(means), means.shape[2] - 1), bool))

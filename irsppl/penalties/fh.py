@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import (
     MOST_QUADRATURES,
-    Inner,
-    Penalty,
     exact_max_after,
     host_future_means,
-    one_arm,
     total_weight,
 )
-from irsppl.penalties._reveal import counts_in_time, in_time, pending_of, periods_of, ready
-from irsppl.penalties._spend import spend
+from irsppl.penalties._forms import TwoForms
+from irsppl.penalties._payoffs import PerArm, PerPeriod
+from irsppl.penalties._reveal import counts_in_time, in_time, pending_of, ready
 
-FORMS = ("sampled", "survivor")
 
-
-class FH(Penalty):
+class FH(TwoForms):
     """A pull of arm a pays mu_hat_{a, T-1} (paper, eq. penalty-irs-fh).
 
     In general: its mean given every reward that some policy could know by the last decision. A
@@ -41,24 +35,24 @@ class FH(Penalty):
     on_host: ClassVar[bool] = True
     grows: ClassVar[bool] = False
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
-    form: str = eqx.field(static=True, default="sampled")
 
-    def __check_init__(self) -> None:
-        one_of("form", self.form, FORMS)
-
-    @property
-    def label(self) -> str:
-        return self.name if self.form == "sampled" else f"{self.name} ({self.form})"
-
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        if bandit.purse is not None:
-            return spend(bandit, "constant", self.spending(bandit, outcome))
-        if self._survivor(bandit):
-            outcome = Outcome(outcome.means, outcome.rewards, outcome.belief, outcome.delays)
-        periods = periods_of(bandit, outcome)
+    def payoff(self, bandit: Bandit, outcome: Outcome) -> PerArm | PerPeriod:
         belief = outcome.belief or bandit.belief
-        rewards, known = in_time(bandit, outcome, periods)
-        return self._played(bandit, belief.means_after(rewards, known[:, -1]), periods)
+        rewards, known = in_time(bandit, outcome, self.periods(bandit, outcome))
+        if bandit.purse is None:
+            means = belief.means_after(rewards, known[:, -1])
+            weights = self.weights(bandit)
+            if weights is not None:
+                return PerPeriod(weights[None, :] * means[:, None], weights > 0)
+            return PerArm(means)
+        counts = self._bought(bandit, known)
+        if belief.is_independent:
+            return PerArm(belief.means_after(rewards, jnp.diagonal(counts)))
+        return PerArm(jnp.diagonal(belief.means_at(rewards, counts)))
+
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerArm | None:
+        means = host_future_means(bandit, outcomes)
+        return None if means is None else PerArm(means[:, :, int(bandit.remaining) - 1])
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
         # The sum of all rewards to come is drawn at once: O(K), whatever the horizon.
@@ -67,7 +61,8 @@ class FH(Penalty):
             if bandit.pending_counts is not None:
                 known = known + bandit.pending_counts
             return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.size))
-        periods = None if self._survivor(bandit) else bandit.sample_periods(key, running=True)
+        survivor = self.form == "survivor"
+        periods = None if survivor else bandit.sample_periods(key, running=True)
         periods = bandit.remaining if periods is None else periods
         when = ready(bandit, bandit.sample_delays(key), bandit.size)
         counts = counts_in_time(when, periods)
@@ -78,18 +73,7 @@ class FH(Penalty):
             return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
         known = jnp.diagonal(self._bought(bandit, counts))
         means = bandit.belief.sample_future_means(key, known, bandit.size)
-        return jnp.asarray(spend(bandit, "constant", means).action)
-
-    def spends(self, bandit: Bandit) -> str:
-        return "constant"
-
-    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
-        belief = outcome.belief or bandit.belief
-        rewards, known = in_time(bandit, outcome, bandit.remaining)
-        counts = self._bought(bandit, known)
-        if belief.is_independent:
-            return belief.means_after(rewards, jnp.diagonal(counts))
-        return jnp.diagonal(belief.means_at(rewards, counts))
+        return jnp.asarray(PerArm(means).solve(bandit, periods).action)
 
     def _bought(self, bandit: Bandit, known: Int[Array, "K N+1"]) -> Int[Array, "K K"]:
         """`[a, b]`: rewards of b that can be known at a pull of a, which must be paid as well."""
@@ -99,21 +83,12 @@ class FH(Penalty):
         most = jnp.minimum(most + pending_of(bandit)[None, :], known.shape[1] - 1)
         return jax.vmap(lambda row: jax.vmap(lambda k, n: k[n])(known, row))(most)
 
-    def _survivor(self, bandit: Bandit) -> bool:
-        return bandit.survivor is not None and self.form == "survivor"
-
-    def _played(self, bandit: Bandit, means: Float[Array, " K"], periods: Array) -> Inner:
-        if not self._survivor(bandit):
-            return one_arm(means, periods)
-        best = one_arm(means, bandit.remaining)
-        return Inner(jnp.sum(bandit.weights()) * jnp.max(means), best.action, best.pulls)
-
     def exact(self, bandit: Bandit) -> float | None:
         remaining = int(bandit.remaining)
         if bandit.purse is not None:
             return None
         weights = bandit.period_weights()
-        if weights is None or self._survivor(bandit):
+        if weights is None or self.form == "survivor":
             best = exact_max_after(bandit, remaining - 1)
             return None if best is None else total_weight(bandit) * best
         if remaining > MOST_QUADRATURES:
@@ -126,10 +101,3 @@ class FH(Penalty):
                 return None
             total += chance * periods * best
         return total
-
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        means = host_future_means(bandit, outcomes)
-        if means is None:
-            return super().values(bandit, outcomes)
-        remaining = int(bandit.remaining)
-        return remaining * means[:, :, remaining - 1].max(axis=1)

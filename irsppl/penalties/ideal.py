@@ -11,7 +11,8 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
 from irsppl.inner.bellman import solve, solve_joint, solve_points
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Inner, Penalty
+from irsppl.penalties._base import Penalty
+from irsppl.penalties._payoffs import Inner
 
 
 class Ideal(Penalty):

@@ -17,7 +17,8 @@ from irsppl.inner.lagrangian import (
     minimize_lagrangian,
 )
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Inner, Penalty
+from irsppl.penalties._base import Penalty
+from irsppl.penalties._payoffs import Inner
 
 
 class Lagrangian(Penalty):

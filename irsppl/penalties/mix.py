@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from irsppl._checks import as_count, side_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs._conjugate import Conjugate
 from irsppl.inner.mixture import mix, mix_batch
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Inner, Penalty, future_means
+from irsppl.penalties._base import PayoffPenalty, future_means
+from irsppl.penalties._payoffs import Inner, Payoff
 
 _DEFAULT = 200
 
 
-class Mix(Penalty):
+class FirstPulls(Payoff):
+    """The first n0 pulls of an arm pay `prefix[a, n]`, all later ones `later[a]`."""
+
+    prefix: Float[ArrayLike, "... K n0"]
+    later: Float[ArrayLike, "... K"]
+
+    def solve(self, bandit: Bandit, periods: Array) -> Inner:
+        value, pulls = mix(jnp.asarray(self.prefix), jnp.asarray(self.later), periods, bandit.size)
+        return Inner(value, jnp.argmax(pulls), pulls)  # the most pulled arm, as in V-Zero
+
+    def values(self, bandit: Bandit, periods: np.ndarray) -> np.ndarray:
+        prefix, later = (np.asarray(table, np.float64) for table in (self.prefix, self.later))
+        return np.asarray(mix_batch(prefix, later, int(bandit.remaining))[0], np.float64)
+
+
+class Mix(PayoffPenalty):
     """The first n0 pulls of an arm pay mu_hat_{a, n-1}, as in V-Zero, later ones mu_hat_{a, T-1}.
 
     n0 = floor(T0 / K), at least 1: T0 is about the number of pulls that are planned with care.
@@ -52,11 +67,11 @@ class Mix(Penalty):
                 "depends on the pulls of other arms; use 'irs.v-zero-separable' or 'irs.fh'"
             )
 
-    def early_pulls(self, bandit: Bandit) -> int:
+    def early_pulls(self, bandit: Any) -> int:
         """n0, at most the horizon (beyond it nothing changes)."""
         return min(max(1, self.T0 // bandit.num_arms), bandit.size)
 
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+    def payoff(self, bandit: Bandit, outcome: Outcome) -> FirstPulls:
         n0 = self.early_pulls(bandit)
         belief = outcome.belief or bandit.belief
         known = bandit.remaining - 1
@@ -65,11 +80,7 @@ class Mix(Penalty):
         else:  # pending rewards come first in each row, and then are known
             prefix = future_means(bandit, outcome)[:, :n0]
             known = known + bandit.pending_counts
-        return self._solved(bandit, prefix, belief.means_after(outcome.rewards, known))
-
-    def _solved(self, bandit: Bandit, prefix: Array, later: Array) -> Inner:
-        value, pulls = mix(prefix, later, bandit.remaining, bandit.size)
-        return Inner(value, jnp.argmax(pulls), pulls)  # the most pulled arm, as in V-Zero
+        return FirstPulls(prefix, belief.means_after(outcome.rewards, known))
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
         if not isinstance(bandit.belief, Conjugate):
@@ -81,40 +92,18 @@ class Mix(Penalty):
         assert isinstance(belief, Conjugate)
         _, rewards, later = belief.sample_prefix(key, n0, bandit.remaining - 1)
         prefix = belief.path_means(rewards)[:, :n0]
-        return jnp.asarray(self._solved(bandit, prefix, later).action)
+        return jnp.asarray(FirstPulls(prefix, later).solve(bandit, bandit.remaining).action)
+
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> FirstPulls | None:
+        natural = bandit.belief.natural_state()
+        if natural is None or bandit.pending:
+            return None
+        n0 = self.early_pulls(bandit)
+        return FirstPulls(*_host_payoffs(*natural, outcomes, n0, int(bandit.remaining)))
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        if bandit.pending:
-            return super().values(bandit, outcomes)
-        natural = bandit.belief.natural_state()
-        if natural is None:
-            # Without the record of pulls, posterior means are computed only as far as they count.
-            return super().values(bandit._shrunk(bandit.size), outcomes)
-        prefix, later = _host_payoffs(
-            *natural, outcomes, self.early_pulls(bandit), int(bandit.remaining)
-        )
-        return np.asarray(mix_batch(prefix, later, int(bandit.remaining))[0], np.float64)
-
-    # ---- compiled CPU kernels, with the signatures of `Policy.paths` and `Policy.decisions`
-    def paths(self, bandit: Bandit) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
-        """Plays whole paths: (true rewards [S, K, T], seeds [S]) -> arms [S, T]."""
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.mixture import mix_paths
-
-        n0 = self.early_pulls(bandit)
-        return lambda rewards, seeds: mix_paths(n0, *state, rewards, seeds)
-
-    def decisions(self, bandit: Bandit) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Decides from this state: seeds [S] -> arms [S]."""
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.mixture import mix_decide
-
-        n0, remaining = self.early_pulls(bandit), int(bandit.remaining)
-        return lambda seeds: mix_decide(n0, *state, remaining, seeds)
+        # Without the record of pulls, posterior means are computed only as far as they count.
+        return super().values(bandit if bandit.pending else bandit._shrunk(bandit.size), outcomes)
 
 
 def _host_payoffs(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Inner, Penalty, inner_of_sequence, lattice_after_pending
-from irsppl.penalties._reveal import periods_of
-from irsppl.penalties.fh import FORMS
+from irsppl.penalties._base import lattice_after_pending
+from irsppl.penalties._forms import TwoForms
+from irsppl.penalties._payoffs import PerCounts
 
 
-class VEMax(Penalty):
+class VEMax(TwoForms):
     """Ideal penalty with W^TS in place of V* (paper, eq. penalty-irs-vemax).
 
     Pulling a at counts n, t = sum n, pays mu_hat_{a, n_a} + (T-t-1) (Gamma(n) - Gamma(n + e_a)),
@@ -31,38 +29,28 @@ class VEMax(Penalty):
     on_host: ClassVar[bool] = True
     plain: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})
-    form: str = eqx.field(static=True, default="sampled")
-
-    def __check_init__(self) -> None:
-        one_of("form", self.form, FORMS)
-
-    @property
-    def label(self) -> str:
-        return self.name if self.form == "sampled" else f"{self.name} ({self.form})"
 
     def check(self, bandit: Bandit) -> None:
         check_size(self.name, bandit.num_arms, bandit.size)
 
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+    def payoff(self, bandit: Bandit, outcome: Outcome) -> PerCounts:
         belief = outcome.belief or bandit.belief
         means = lattice_after_pending(bandit, belief.lattice_means(outcome.rewards), first=1)
         gamma = lattice_after_pending(bandit, belief.lattice_expected_max(outcome.rewards))
-        periods, weights = periods_of(bandit, outcome), None
-        if bandit.survivor is not None and self.form == "survivor":
-            periods, weights = bandit.remaining, bandit.weights()
-        return inner_of_sequence(bandit, emax_payoffs(means, gamma, periods, weights), periods)
+        periods = self.periods(bandit, outcome)
+        return PerCounts(emax_payoffs(means, gamma, periods, self.weights(bandit)))
+
+    def kernels_serve(self, bandit: Bandit) -> bool:
+        # The kernel is for two Bernoulli or two Gaussian arms.
+        kernel = bandit.belief.kernel_state()
+        return bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         kernel = bandit.belief.kernel_state()
-        if (
-            kernel is None
-            or bandit.num_arms != 2
-            or bandit.pending
-            or kernel[0] > 1
-            or bandit.constraints
-        ):
+        plain = not bandit.pending and not bandit.constraints
+        if kernel is None or not plain or not self.kernels_serve(bandit):
             return super().values(bandit, outcomes)
-        from irsppl.inner.cpu.lattice import emax_batch_2
+        from irsppl.inner.cpu.emax import emax_batch_2
 
         rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
         return emax_batch_2(*kernel, np.ascontiguousarray(rewards))[0]

@@ -10,7 +10,9 @@ import numpy as np
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.leave_one_out import Arms
-from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot, View, arms_of
+from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot
+from irsppl.penalties._moments import moments
+from irsppl.penalties._view import View
 
 
 class Features(NamedTuple):
@@ -48,16 +50,26 @@ class VFit(LeaveOneOut):
     other options lam; for Bernoulli and Gaussian arms there are prices too, what the best arms will
     have shown less what is expected of it. features: "quick", "standard" or "full", in order of
     cost. The coefficients minimise the bound on a pilot and are then frozen: the bound is estimated
-    on fresh futures. Without a pilot it is V-Solo.
+    on fresh futures. Without a pilot it is V-Solo. coefficients: those of an earlier fit, instead
+    of a pilot.
     """
 
     name: ClassVar[str] = "irs.v-fit"
     features: str = eqx.field(static=True, default="full")
     coefficients: tuple[float, ...] | None = eqx.field(static=True, default=None)
 
-    def __init__(self, features: str = "full"):
+    def __init__(self, features: str = "full", coefficients: tuple[float, ...] | None = None):
         self.features = one_of("features", features, FEATURES)
-        self.coefficients = None
+        self.coefficients = None if coefficients is None else tuple(map(float, coefficients))
+
+    def check(self, bandit: Bandit) -> None:
+        super().check(bandit)
+        given, needed = self.coefficients, len(self._start(bandit))
+        if given is not None and (len(given) != needed or not np.all(np.isfinite(given))):
+            raise ValueError(
+                f"coefficients must be {needed} finite numbers for these arms and features="
+                f"{self.features!r}, got {len(given)}: {given!r}"
+            )
 
     @property
     def label(self) -> str:
@@ -72,12 +84,8 @@ class VFit(LeaveOneOut):
         return self._kinds.levels
 
     @property
-    def blocks(self) -> int:
-        return len(self._kinds.ends)
-
-    def ends(self, bandit: Bandit) -> tuple[int, ...]:
-        horizon = int(bandit.remaining)
-        return tuple(max(1, round(share * horizon)) for share in self._kinds.ends)
+    def shares(self) -> tuple[float, ...]:
+        return self._kinds.ends
 
     @property
     def _shape(self) -> tuple[int, int, int]:
@@ -91,61 +99,62 @@ class VFit(LeaveOneOut):
         return np.concatenate([start.ravel(), np.zeros(self._num_prices(bandit))])
 
     def _num_prices(self, bandit: Bandit) -> int:
-        if not arms_of(bandit, self.ends(bandit)).exact:  # their means would not be zero
+        if not moments(bandit.belief).exact:  # their means would not be zero
             return 0
         return len(self._kinds.prices) * (2 if bandit.num_arms == 2 else 4)
 
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         chosen = self._start(bandit) if self.coefficients is None else self.coefficients
-        return self._solve(view, np.asarray(chosen), self._prices(bandit, view))
+        return self._solve(view, np.asarray(chosen), self._prices(view))
 
     def _solve(
         self, view: View, chosen: np.ndarray, prices: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         count = int(np.prod(self._shape))
         weights = self._weights(view, chosen[:count].reshape(self._shape))
-        more = None
+        charged = view.charges(weights)
         if prices is not None and np.any(chosen[count:]):
-            more = np.tensordot(prices, chosen[count:], (1, 0))
-        return view.arms.solve(view.futures, weights, more)
+            charged += np.einsum("sfan,f->san", prices, chosen[count:].astype(prices.dtype))
+        return view.solve(charged)
 
-    def _prices(self, bandit: Bandit, view: View) -> np.ndarray | None:
+    def _prices(self, view: View) -> np.ndarray | None:
         """[S, F', K, T]: penalties made of what the best arms will have shown.
 
         With S = E[(mu_hat_{a,N} - option)+], the option the best or second best of the other arms
         after N rewards of each: S at N less S at n, and T-n-1 times its change at the next reward.
         """
-        if not self._num_prices(bandit):
+        if not view.arms.exact:
             return None
-        horizon = view.arms.horizon
-        found = []
+        size, horizon = view.arms.plan.rows, round(view.expected)
+        found: list[np.ndarray] = []
         for share in self._kinds.prices:
-            last = max(1, min(horizon - 1, round(share * horizon)))
+            last = max(1, min(size - 1, size - view.horizon + round(share * horizon)))
             paths = view.arms.hinges(view.futures, last)
-            left = (horizon - 1 - np.arange(last)) / horizon
-            kinds = 1 if bandit.num_arms == 2 else 2
+            left = np.maximum(size - 1 - np.arange(last), 0) / size
+            kinds = 1 if len(view.arms.units) == 2 else 2
+            fill = ((0, 0), (0, 0), (0, size - last))
             for path in np.moveaxis(paths, 1, 0)[:kinds]:
-                for z in (path[..., -1:] - path[..., :-1], np.diff(path, axis=2) * left):
-                    found.append(np.pad(z, ((0, 0), (0, 0), (0, horizon - last))))
+                value = np.pad(path[..., -1:] - path[..., :-1], fill)
+                news = np.pad(np.diff(path, axis=2) * left, fill)
+                for rows, only_new in ((value, False), (news, True)):
+                    each = view.schedule.per_pull(rows, only_new)
+                    found.append(each.astype(view.arms.dtype))
         return np.stack(found, axis=1)
 
     def _weights(self, view: View, chosen: np.ndarray) -> np.ndarray:
-        """[S, K, C] of a combination: what multiplies each column of the tables."""
+        """[S, K, ends, G] of a combination: what multiplies each column of the tables."""
         by_option = chosen @ hats(view.arms, self._kinds.hats)  # [ends, levels, G]
-        parts = []
-        for of_levels in by_option:
-            total = np.zeros(view.weights(self.levels[0]).shape)
-            for share, of_options in zip(self.levels, of_levels, strict=True):
-                total += view.weights(share) * of_options[None, None, :]
-            parts.append(total)
-        return np.concatenate(parts, axis=2)
+        futures, arms, cells = view.weights(self.levels[0]).shape
+        total = np.zeros((futures, arms, len(by_option), cells))
+        for i, share in enumerate(self.levels):
+            total += view.weights(share)[:, :, None, :] * by_option[None, None, :, i]
+        return total
 
     def _collected(self, view: View, counts: np.ndarray) -> np.ndarray:
         """[S, F]: what each feature collects over the first counts [S, K] pulls of each arm."""
         shape = self._kinds.hats
         peaks = hats(view.arms, shape)
-        totals = view.arms.totals(view.futures, counts).astype(np.float64)
-        totals = totals.reshape(*totals.shape[:2], len(self._kinds.ends), -1)
+        totals = view.totals(counts)
         out = np.empty((len(totals), *self._shape))
         for i, share in enumerate(self.levels):
             of_options = np.einsum("sag,saeg->seg", view.weights(share), totals)
@@ -153,13 +162,17 @@ class VFit(LeaveOneOut):
         return out.reshape(len(totals), -1)
 
     def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VFit:
+        if self.coefficients is not None:
+            return self
         from scipy.optimize import minimize
 
         kinds = self._kinds
         size = _pilot_size(kinds.pilot, bandit)
-        pilot = Pilot(bandit, draw, size, known, kinds.levels, self.ends(bandit))
-        view, prices = pilot.view, self._prices(bandit, pilot.view)
-        totals = None if prices is None else np.cumsum(prices, axis=3)
+        pilot = Pilot(bandit, draw, size, known, kinds.levels, self.shares)
+        view, prices = pilot.view, self._prices(pilot.view)
+        totals: np.ndarray | None = None
+        if prices is not None:
+            totals = np.cumsum(prices, axis=3, dtype=view.arms.dtype)
 
         def collected(counts: np.ndarray) -> np.ndarray:
             found = self._collected(view, counts)
@@ -169,8 +182,7 @@ class VFit(LeaveOneOut):
             taken = np.take_along_axis(totals, at, axis=3)[..., 0]
             return np.concatenate([found, (taken * (counts > 0)[:, None]).sum(axis=2)], axis=1)
 
-        everything = np.full(view.futures.means.shape[:2], view.arms.horizon)
-        intercept = pilot.intercept(list(collected(everything).T))
+        intercept = pilot.intercept(list(collected(view.schedule.most()).T))
 
         def estimate(chosen: np.ndarray) -> tuple[float, np.ndarray]:
             values, counts, _ = self._solve(view, chosen, prices)
@@ -200,10 +212,7 @@ class VFit(LeaveOneOut):
                 options={"maxfun": _EVALUATIONS},
             )
             best, lowest = best + turn @ found.x, float(found.fun)
-        copy = VFit(self.features)
-        # A fresh copy: nobody else holds it.
-        object.__setattr__(copy, "coefficients", tuple(float(c) for c in best))
-        return copy
+        return VFit(self.features, tuple(best))
 
     def work(self, bandit: Bandit) -> int:
         return 2 * _ROUNDS * _EVALUATIONS * _pilot_size(self._kinds.pilot, bandit)

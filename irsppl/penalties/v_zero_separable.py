@@ -6,20 +6,18 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
-from irsppl.inner.allocation import allocate
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Inner, Penalty
+from irsppl.penalties._base import PayoffPenalty
+from irsppl.penalties._payoffs import PerPull
 from irsppl.penalties._reveal import at_each, in_time, pending_of, periods_of
-from irsppl.penalties._spend import spend
 from irsppl.penalties.v_zero import VZero
 
 
-class VZeroSeparable(Penalty):
+class VZeroSeparable(PayoffPenalty):
     """The n-th pull of arm a pays its mean given n - 1 own rewards and T - n of every other arm.
 
     At that moment no other arm can have been pulled more often, so what is revealed contains the
@@ -33,15 +31,12 @@ class VZeroSeparable(Penalty):
     on_host: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+    def payoff(self, bandit: Bandit, outcome: Outcome) -> PerPull:
         belief = outcome.belief or bandit.belief
-        periods = periods_of(bandit, outcome)
-        means = self._means(belief, bandit, outcome, periods)
-        if bandit.purse is not None:
-            return spend(bandit, "groups", means)
-        payoffs = jnp.pad(jnp.cumsum(means, axis=1), ((0, 0), (1, 0)))
-        value, pulls = allocate(payoffs, periods)
-        return Inner(value, jnp.argmax(pulls), pulls)
+        return PerPull(self._means(belief, bandit, outcome, periods_of(bandit, outcome)))
+
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPull | None:
+        return VZero().host_payoff(bandit, outcomes)
 
     def _means(
         self, belief: Belief, bandit: Bandit, outcome: Outcome, periods: Array
@@ -60,18 +55,6 @@ class VZeroSeparable(Penalty):
         if bandit.delay is None and bandit.pending_counts is None:
             return belief.separable_means(rewards, own, jnp.minimum(others, size))
         return belief.separable_means(rewards, own, at_each(known, pending + others[None, :]))
-
-    def spends(self, bandit: Bandit) -> str:
-        return "groups"
-
-    def spending(self, bandit: Bandit, outcome: Outcome) -> Array:
-        belief = outcome.belief or bandit.belief
-        return self._means(belief, bandit, outcome, bandit.remaining)
-
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        if bandit.belief.is_independent and not bandit.constraints:
-            return VZero().values(bandit, outcomes)
-        return super().values(bandit, outcomes)
 
 
 def _bought(

@@ -5,7 +5,7 @@ from typing import Any
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import DecisionKernel, PathKernel, Player, Policy
+from irsppl.policies._base import Player, Policy
 from irsppl.policies.agent import AgentPolicy, from_agent
 from irsppl.policies.bayes_ucb import BayesUCB
 from irsppl.policies.epsilon_greedy import EpsilonGreedy
@@ -14,7 +14,7 @@ from irsppl.policies.function import FunctionPolicy, PlainPolicy, playable
 from irsppl.policies.greedy import Greedy
 from irsppl.policies.ids import IDS
 from irsppl.policies.index import Index
-from irsppl.policies.irs import IRS
+from irsppl.policies.irs import IRS, irs_policy
 from irsppl.policies.kl_ucb import KLUCB
 from irsppl.policies.lagrangian import LagrangianIndex
 from irsppl.policies.ogi import OGI
@@ -24,11 +24,13 @@ from irsppl.policies.ts_ratio import TSRatio
 from irsppl.policies.ucb1 import UCB1
 
 POLICIES: dict[str, Policy] = {
-    **{name: IRS(penalty) for name, penalty in PENALTIES.items() if not penalty.bound_only},
+    **{name: irs_policy(penalty) for name, penalty in PENALTIES.items() if not penalty.bound_only},
     "random": Random(),
     "greedy": Greedy(),
     "irs.index": Index(),
     "irs.index*": Index(star=True),
+    "irs.index-16": Index(num_futures=16),
+    "irs.index-64": Index(num_futures=64),
     "opt": Opt(),
     "bayes-ucb": BayesUCB(),
     "ids": IDS(),
@@ -66,7 +68,7 @@ def _find(policy: Any) -> Policy:
     if isinstance(policy, Penalty):
         if policy.bound_only:
             raise ValueError(f"penalty {policy.name!r} gives a bound only, not a policy")
-        return IRS(policy)
+        return irs_policy(policy)
     if isinstance(policy, str):
         return POLICIES[one_of("policy", policy, POLICIES)]
     if callable(policy):
@@ -89,7 +91,6 @@ __all__ = [
     "UCB1",
     "AgentPolicy",
     "BayesUCB",
-    "DecisionKernel",
     "EpsilonGreedy",
     "FHGittins",
     "FunctionPolicy",
@@ -97,7 +98,6 @@ __all__ = [
     "Index",
     "LagrangianIndex",
     "Opt",
-    "PathKernel",
     "PlainPolicy",
     "Player",
     "Policy",

@@ -7,16 +7,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
-import numpy as np
 from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
 from irsppl.penalties import check_constraints
-
-# (true rewards [S, K, T], one seed per replication [S]) -> arms played [S, T]
-PathKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
-# one seed per decision [S] -> arms [S], all from the same state
-DecisionKernel = Callable[[np.ndarray], np.ndarray]
 
 
 class Player:
@@ -38,7 +32,7 @@ class Policy(eqx.Module):
     name: ClassVar[str]
     # Same state, same arm: its action probabilities are exact.
     deterministic: ClassVar[bool] = False
-    # False: decides on the host from concrete bandits only: by `paths`, or one at a time.
+    # False: decides on the host from concrete bandits only: by a compiled rule, or one at a time.
     traceable: ClassVar[bool] = True
 
     @property
@@ -74,16 +68,8 @@ class Policy(eqx.Module):
         """Whether a decision costs more when arrays are sized for a longer horizon."""
         return False
 
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        """A compiled CPU kernel that plays whole paths from this bandit's state, or None."""
-        return None
-
-    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        """A compiled CPU kernel that decides many times from this bandit's state, or None."""
-        return None
-
     def player(self, seed: int, bandit: Bandit) -> Player:
-        """For one run in Python, where it is not traceable and has no kernel."""
+        """For one run in Python, where it is not traceable and has no compiled rule."""
         return Player(self)
 
 

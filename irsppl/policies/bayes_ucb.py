@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
@@ -15,7 +14,7 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, NormalNormal
 from irsppl.beliefs._conjugate import Conjugate
 from irsppl.inner.single_arm import largest_worth
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+from irsppl.policies._base import Policy
 
 
 class BayesUCB(Policy):
@@ -42,12 +41,6 @@ class BayesUCB(Policy):
         # Level 0 has no quantile; what stands in for it in the first period is not looked at.
         t = jnp.maximum(bandit.period + 1, 2).astype(mean.dtype)
         return quantiles(bandit.belief, 1 - 1 / t)
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        return rival_kernel(self.name, bandit)
-
-    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        return rival_decisions(self.name, bandit)
 
 
 # ---- shared by the rivals
@@ -77,37 +70,3 @@ def room(mean: Array, width: Array) -> Array:
     """`width`, but positive: a search may not start from an empty interval (a belief that has
     collapsed to a point has no width)."""
     return jnp.maximum(width, 1e-3 * (1 + jnp.abs(mean)))
-
-
-def rival_kernel(
-    rule: str, bandit: Bandit, scale: ArrayLike | None = None, c: float = 1.0
-) -> PathKernel | None:
-    """The CPU path kernel's own rule of that name, where the belief has one.
-
-    scale: sub-Gaussian scale of the rewards, the known noise if omitted.
-    """
-    state = bandit.belief.kernel_state()
-    if state is None:
-        return None
-    from irsppl.inner.cpu.rivals import rival_paths
-
-    family, xi, nu, noise = state
-    scale = noise if scale is None else scale
-    pulls, period = np.asarray(bandit.counts), int(bandit.period)
-    return lambda rewards, seeds: rival_paths(
-        rule, family, xi, nu, scale, rewards, seeds, pulls=pulls, period=period, c=c
-    )
-
-
-def rival_decisions(rule: str, bandit: Bandit, c: float = 1.0) -> DecisionKernel | None:
-    """Many decisions from this state by the same rule; for the rules that draw at random."""
-    state = bandit.belief.kernel_state()
-    if state is None:
-        return None
-    from irsppl.inner.cpu.rivals import rival_decide
-
-    remaining, period = int(bandit.remaining), int(bandit.period)
-    pulls = np.asarray(bandit.counts)
-    return lambda seeds: rival_decide(
-        rule, *state, remaining, seeds, pulls=pulls, period=period, c=c
-    )

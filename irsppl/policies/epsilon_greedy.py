@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy
-from irsppl.policies.bayes_ucb import rival_decisions, rival_kernel
+from irsppl.policies._base import Policy
 
 
 class EpsilonGreedy(Policy):
@@ -32,22 +31,17 @@ class EpsilonGreedy(Policy):
             raise ValueError(f"c must be a number that is not negative, got {c!r}")
         self.c = None if c is None else float(c)
 
-    def _rate(self, bandit: Bandit) -> float:
+    def rate(self, bandit: Any) -> float:
+        """c on this bandit."""
         return float(bandit.num_arms) if self.c is None else self.c
 
     def settled(self, bandit: Bandit) -> bool:
-        return self._rate(bandit) == 0 or int(bandit.remaining) == 1
+        return self.rate(bandit) == 0 or int(bandit.remaining) == 1
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         coin_key, arm_key = jax.random.split(key)
         t = bandit.period + 1
-        explore = jax.random.uniform(coin_key) * t < self._rate(bandit)
+        explore = jax.random.uniform(coin_key) * t < self.rate(bandit)
         drawn = jax.random.randint(arm_key, (), 0, bandit.num_arms)
         best = jnp.argmax(bandit.belief.predictive_mean())
         return jnp.where(explore & (bandit.remaining > 1), drawn, best)
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        return rival_kernel(self.name, bandit, c=self._rate(bandit))
-
-    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        return rival_decisions(self.name, bandit, c=self._rate(bandit))

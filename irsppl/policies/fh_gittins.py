@@ -11,9 +11,9 @@ from jaxtyping import Array
 
 from irsppl._checks import host64, is_concrete
 from irsppl.bandit import Bandit
-from irsppl.inner.gittins import GittinsTable, gittins_index, gittins_paths, index_table
+from irsppl.inner.gittins import GittinsTable, gittins_index, index_table
 from irsppl.penalties.lagrangian import require_bernoulli
-from irsppl.policies._base import PathKernel, Policy
+from irsppl.policies._base import Policy
 
 
 class FHGittins(Policy):
@@ -44,13 +44,14 @@ class FHGittins(Policy):
         belief = require_bernoulli(bandit, self.name)
         return gittins_index(host64(belief.alpha), host64(belief.beta), int(bandit.remaining))
 
-    def paths(self, bandit: Bandit) -> PathKernel:
+    def tables(self, bandit: Bandit) -> tuple[np.ndarray, np.ndarray]:
+        """Index tables `[G, states]` of the distinct arms, and which one each arm uses, `[K]`."""
         belief = require_bernoulli(bandit, self.name)
         pairs = list(zip(host64(belief.alpha), host64(belief.beta), strict=True))
         distinct = sorted(set(pairs))
         tables = [_table(alpha, beta, int(bandit.remaining)) for alpha, beta in distinct]
-        group = [distinct.index(pair) for pair in pairs]
-        return lambda rewards, seeds: gittins_paths(tables, group, rewards)
+        group = np.array([distinct.index(pair) for pair in pairs], np.int64)
+        return np.stack([table.values for table in tables]), group
 
 
 @lru_cache(maxsize=2)

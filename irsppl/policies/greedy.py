@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from irsppl.bandit import Bandit
-from irsppl.policies._base import PathKernel, Policy
-from irsppl.policies.random import kernel_rule
+from irsppl.policies._base import Policy
 
 
 class Greedy(Policy):
@@ -27,9 +26,6 @@ class Greedy(Policy):
         if bandit.purse is not None:
             return best_affordable(bandit, mean)
         return jnp.argmax(mean)
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        return kernel_rule("greedy", bandit)
 
 
 def best_affordable(bandit: Bandit, score: Float[Array, " K"]) -> Int[Array, ""]:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from irsppl._checks import as_count, one_of
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy
+from irsppl.policies._base import Policy
 
 # Edges of the panels of the integral, in standard deviations from each arm's mean.
 _EDGES = (-6.0, -3.0, -1.0, 1.0, 3.0, 6.0)
@@ -74,9 +74,9 @@ class IDS(Policy):
         """(expected regret, information) of each arm; the key matters where they are sampled."""
         belief = bandit.belief
         if isinstance(belief, BetaBernoulli):
-            return _bernoulli_terms(belief, self._mutual(belief))
+            return _bernoulli_terms(belief, self.mutual(True))
         if isinstance(belief, NormalNormal):
-            return _gaussian_terms(belief, self._mutual(belief))
+            return _gaussian_terms(belief, self.mutual(False))
         if belief.is_independent:
             return _cell_terms(belief)
         points, weights = getattr(belief, "mu", None), getattr(belief, "weights", None)
@@ -85,29 +85,9 @@ class IDS(Policy):
         means = jax.vmap(belief.sample_means)(jax.random.split(key, self.num_samples))
         return _weighted_terms(means, jnp.full(self.num_samples, 1 / self.num_samples))
 
-    def _mutual(self, belief: Belief) -> bool:
-        if self.information == "auto":
-            return isinstance(belief, BetaBernoulli)
-        return self.information == "mutual"
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        state = bandit.belief.kernel_state()
-        if state is None or not _by_quadrature(bandit.belief):
-            return None
-        from irsppl.inner.cpu.ids import MUTUAL, VARIANCE, ids_paths
-
-        form = MUTUAL if self._mutual(bandit.belief) else VARIANCE
-        return lambda rewards, seeds: ids_paths(*state, rewards, seeds, form)
-
-    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        state = bandit.belief.kernel_state()
-        if state is None or not _by_quadrature(bandit.belief):
-            return None
-        from irsppl.inner.cpu.ids import MUTUAL, VARIANCE, ids_decide
-
-        form = MUTUAL if self._mutual(bandit.belief) else VARIANCE
-        remaining = int(bandit.remaining)
-        return lambda seeds: ids_decide(*state, remaining, seeds, form)
+    def mutual(self, bernoulli: bool) -> bool:
+        """Whether information is measured by mutual information."""
+        return bernoulli if self.information == "auto" else self.information == "mutual"
 
 
 def _by_quadrature(belief: Belief) -> bool:

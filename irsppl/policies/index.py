@@ -15,8 +15,9 @@ from irsppl.beliefs import Path
 from irsppl.inner.single_arm import benefit, largest_worth
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import at_each, by_arrival, periods_of
+from irsppl.penalties._payoffs import PerArm
 from irsppl.penalties.mix import settled
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
+from irsppl.policies._base import Policy, last_period
 
 
 class Index(Policy):
@@ -25,6 +26,11 @@ class Index(Policy):
     num_futures: futures per decision; the index is the root of their mean phi (1: the paper's).
     lookahead: plan for at most that many periods (an anytime policy for very long horizons).
     star: the paper's heuristic variant IRS.Index*, which is not myopic in the last period.
+
+    Under a budget an arm's index is that for the pulls of it which the money left can pay, and the
+    indices are what pulls are worth in the knapsack of that money: the arm with the most pulls is
+    played. With much money that is the arm with the best index per cost, and in the end it also
+    counts what the last of the money can buy.
     """
 
     name: ClassVar[str] = "irs.index"
@@ -40,6 +46,10 @@ class Index(Policy):
         self.star = star
 
     @property
+    def serves(self) -> frozenset[str]:
+        return frozenset({"delay", "budget", "horizon law"})
+
+    @property
     def grows(self) -> bool:
         return self.lookahead is None
 
@@ -47,7 +57,13 @@ class Index(Policy):
         return not self.star and last_period(bandit)
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
-        return jnp.argmax(self.indices(key, bandit, only_best=True))
+        if bandit.purse is None:
+            return jnp.argmax(self.indices(key, bandit, only_best=True))
+        return self.priced(bandit, self.indices(key, bandit))
+
+    def priced(self, bandit: Bandit, indices: Float[Array, " K"]) -> Array:
+        """The arm to pull under a budget, given the indices."""
+        return jnp.asarray(PerArm(indices).solve(bandit, bandit.remaining).action)
 
     def indices(self, key: Array, bandit: Bandit, only_best: bool = False) -> Float[Array, " K"]:
         """The sampled index of each arm; only_best: no closer than it takes to find the best."""
@@ -88,6 +104,9 @@ class Index(Policy):
             horizon = periods_of(bandit, outcome)
             if self.lookahead is not None:
                 horizon = jnp.minimum(horizon, self.lookahead)
+            if bandit.purse is not None:  # an arm that cannot be paid is left out later
+                paid = bandit.purse.money // bandit.purse.costs
+                horizon = jnp.clip(paid, 1, horizon)
             return path, known, along(path.means(), known), horizon
 
         paths, counts, means, horizons = jax.vmap(look)(outcomes)
@@ -101,24 +120,3 @@ class Index(Policy):
 
         low = belief.predictive_mean()  # phi >= 0 up to the predictive mean (not for the variant)
         return largest_worth(phi, low, low + 4 * belief.mean_sd(), only_best)
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.index import index_paths
-
-        return lambda rewards, seeds: index_paths(
-            *state, rewards, seeds, self.num_futures, self.lookahead or 0, self.star
-        )
-
-    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        from irsppl.inner.cpu.index import index_decide
-
-        remaining = int(bandit.remaining)
-        return lambda seeds: index_decide(
-            *state, remaining, seeds, self.num_futures, self.lookahead or 0, self.star
-        )

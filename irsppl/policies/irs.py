@@ -7,16 +7,8 @@ from typing import ClassVar
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
-from irsppl.penalties import PENALTIES, Mix, Penalty
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
-
-# Penalties whose whole paths the CPU kernel plays.
-_KERNEL_RULES = {
-    "ts": "ts",
-    "irs.fh": "irs.fh",
-    "irs.v-zero": "irs.v-zero",
-    "irs.v-zero-separable": "irs.v-zero",  # the same for independent arms
-}
+from irsppl.penalties import PENALTIES, Penalty
+from irsppl.policies._base import Policy, last_period
 
 
 class IRS(Policy):
@@ -44,37 +36,13 @@ class IRS(Policy):
     def grows(self) -> bool:
         return self.penalty.grows
 
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        if isinstance(self.penalty, Mix):
-            return self.penalty.paths(bandit)
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        rule = _KERNEL_RULES.get(self.penalty.name)
-        if rule is not None:
-            from irsppl.inner.cpu.paths import simulate_paths
 
-            return lambda rewards, seeds: simulate_paths(rule, *state, rewards, seeds)
-        if self.penalty.name == "irs.v-emax" and bandit.num_arms == 2 and state[0] <= 1:
-            from irsppl.inner.cpu.lattice import emax_paths_2
+class HostIRS(IRS):
+    """The same for a penalty that is solved on the host."""
 
-            return lambda rewards, seeds: emax_paths_2(*state, rewards, seeds)
-        return None
+    traceable: ClassVar[bool] = False
 
-    def decisions(self, bandit: Bandit) -> DecisionKernel | None:
-        if isinstance(self.penalty, Mix):
-            return self.penalty.decisions(bandit)
-        state = bandit.belief.kernel_state()
-        if state is None:
-            return None
-        remaining = int(bandit.remaining)
-        rule = _KERNEL_RULES.get(self.penalty.name)
-        if rule is not None:
-            from irsppl.inner.cpu.paths import decide
 
-            return lambda seeds: decide(rule, *state, remaining, seeds)
-        if self.penalty.name == "irs.v-emax" and bandit.num_arms == 2 and state[0] <= 1:
-            from irsppl.inner.cpu.lattice import emax_decide_2
-
-            return lambda seeds: emax_decide_2(*state, remaining, seeds)
-        return None
+def irs_policy(penalty: Penalty) -> IRS:
+    """The IRS policy of a penalty."""
+    return IRS(penalty) if penalty.traceable else HostIRS(penalty)

@@ -7,16 +7,21 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
-from irsppl.beliefs import BetaBernoulli, DirichletCategorical, GammaExponential, GammaPoisson
+from irsppl.beliefs import (
+    Belief,
+    BetaBernoulli,
+    DirichletCategorical,
+    GammaExponential,
+    GammaPoisson,
+)
 from irsppl.inner.single_arm import largest_worth
-from irsppl.policies._base import PathKernel, Policy
-from irsppl.policies.bayes_ucb import rival_kernel, room
+from irsppl.policies._base import Policy
+from irsppl.policies.bayes_ucb import room
 from irsppl.policies.ucb1 import as_scale, observed, reward_scale, untried_first
 
 # d(p, q) between rewards of means p and q >= p. Gaussian rewards have a closed form instead.
@@ -25,7 +30,8 @@ _DIVERGENCES: dict[str, Callable[[Array, Array], Array]] = {
     "poisson": lambda p, q: q - p + xlogy(p, p / q),
     "exponential": lambda p, q: p / q - 1 - jnp.log(p / q),
 }
-_KERNEL_FAMILIES = {"bernoulli": 0, "gaussian": 1, "poisson": 2, "exponential": 3}
+# In the order of the families of compiled kernels.
+DIVERGENCES = ("bernoulli", "gaussian", "poisson", "exponential")
 
 
 class KLUCB(Policy):
@@ -44,7 +50,7 @@ class KLUCB(Policy):
 
     def __init__(self, divergence: str | None = None, scale: float | None = None):
         if divergence is not None:
-            one_of("divergence", divergence, _KERNEL_FAMILIES)
+            one_of("divergence", divergence, DIVERGENCES)
         self.divergence = divergence
         self.scale = as_scale(scale)
         if self.scale is not None and divergence not in (None, "gaussian"):
@@ -61,42 +67,45 @@ class KLUCB(Policy):
         """The upper confidence bound of each arm; while some arms are untried, theirs alone."""
         mean, count, untried = observed(bandit)
         budget = jnp.log((bandit.period + 1).astype(mean.dtype)) / count
-        family = self._family(bandit)
+        family, scale, low, unit = self.reading(bandit)
         if family == "gaussian":
-            width = reward_scale(bandit, self.scale, "KLUCB") * jnp.sqrt(2 * budget)
-            return untried_first(mean, untried, mean + width)
-        low, unit = jnp.zeros((), mean.dtype), jnp.ones((), mean.dtype)
-        if isinstance(bandit.belief, DirichletCategorical) and self.divergence is None:
+            return untried_first(mean, untried, mean + scale * jnp.sqrt(2 * budget))
+        return untried_first(mean, untried, low + unit * upper(family, (mean - low) / unit, budget))
+
+    def reading(self, bandit: Bandit) -> tuple[str, Float[Array, " K"], Array, Array]:
+        """(divergence, Gaussian noise, low, unit): means are mapped by (m - low) / unit."""
+        family = self._family(bandit)
+        mean = bandit.belief.predictive_mean()
+        scale, low, unit = jnp.zeros_like(mean), jnp.zeros((), mean.dtype), jnp.ones((), mean.dtype)
+        if family == "gaussian":
+            scale = reward_scale(bandit, self.scale, "KLUCB")
+        elif isinstance(bandit.belief, DirichletCategorical) and self.divergence is None:
             low = jnp.min(bandit.belief.values)
             unit = jnp.max(bandit.belief.values) - low
-        return untried_first(mean, untried, low + unit * upper(family, (mean - low) / unit, budget))
+        return family, scale, low, unit
 
     def _family(self, bandit: Bandit) -> str:
         if self.divergence is not None:
             return self.divergence
-        if self.scale is not None:
-            return "gaussian"
-        belief = bandit.belief
-        if isinstance(belief, (BetaBernoulli, DirichletCategorical)):
-            return "bernoulli"
-        if isinstance(belief, GammaPoisson):
-            return "poisson"
-        if isinstance(belief, GammaExponential):
-            return "exponential"
-        if hasattr(belief, "noise_sd"):
-            return "gaussian"
-        raise ValueError(
-            f"kl-ucb does not know the rewards' divergence for {type(belief).__name__}: give one, "
-            "KLUCB(divergence=...), or use 'bayes-ucb'"
-        )
+        found = "gaussian" if self.scale is not None else own_divergence(bandit.belief)
+        if found is None:
+            raise ValueError(
+                "kl-ucb does not know the rewards' divergence for "
+                f"{type(bandit.belief).__name__}: give one, KLUCB(divergence=...), or use "
+                "'bayes-ucb'"
+            )
+        return found
 
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        state = bandit.belief.kernel_state()
-        family = self._family(bandit)
-        if state is None or _KERNEL_FAMILIES[family] != state[0]:
-            return None
-        scale = reward_scale(bandit, self.scale, "KLUCB") if family == "gaussian" else None
-        return rival_kernel(self.name, bandit, None if scale is None else np.asarray(scale))
+
+def own_divergence(belief: Belief) -> str | None:
+    """That of the belief's own rewards, where it is known."""
+    if isinstance(belief, (BetaBernoulli, DirichletCategorical)):
+        return "bernoulli"
+    if isinstance(belief, GammaPoisson):
+        return "poisson"
+    if isinstance(belief, GammaExponential):
+        return "exponential"
+    return "gaussian" if hasattr(belief, "noise_sd") else None
 
 
 def upper(family: str, mean: Float[Array, " K"], budget: Float[Array, " K"]) -> Float[Array, " K"]:

@@ -12,9 +12,8 @@ from jaxtyping import Array
 
 from irsppl._checks import is_concrete, one_of
 from irsppl.bandit import Bandit
-from irsppl.inner.lagrangian import decide, lagrangian_paths
 from irsppl.penalties.lagrangian import check_plannable, solved_tables
-from irsppl.policies._base import DecisionKernel, PathKernel, Policy, last_period
+from irsppl.policies._base import Policy, last_period
 
 
 class LagrangianIndex(Policy):
@@ -47,18 +46,11 @@ class LagrangianIndex(Policy):
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         if not is_concrete(bandit):
             raise ValueError("lagr-rt and lagr-ot decide on the host: JAX cannot trace them")
-        tables, successes, failures = solved_tables(bandit)
-        seed = int(np.asarray(jax.random.bits(key, dtype=jnp.uint32)))
-        return jnp.asarray(decide(tables, successes, failures, seed, self.tie), jnp.int32)
-
-    def paths(self, bandit: Bandit) -> PathKernel:
-        tables, successes, failures = solved_tables(bandit)
-        return lambda rewards, seeds: lagrangian_paths(
-            tables, rewards, seeds, self.tie, successes=successes, failures=failures
-        )
-
-    def decisions(self, bandit: Bandit) -> DecisionKernel:
-        tables, successes, failures = solved_tables(bandit)
-        return lambda seeds: np.array(
-            [decide(tables, successes, failures, int(seed), self.tie) for seed in seeds], np.int16
-        )
+        tables, wins, losses = solved_tables(bandit)
+        place = np.arange(bandit.num_arms), int(np.sum(wins + losses)), wins, losses
+        index = tables.index_at(*place)
+        tied = index >= index.max() - tables.tie_tolerance
+        score, coin = np.asarray(jax.random.uniform(key, (2, bandit.num_arms)))
+        if self.tie == "optimal":
+            score = score + (coin < tables.pull_at(*place))
+        return jnp.asarray(np.argmax(np.where(tied, score, -1)), jnp.int32)

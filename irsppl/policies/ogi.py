@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
 from irsppl.inner.single_arm import largest_worth
-from irsppl.policies._base import PathKernel, Policy
-from irsppl.policies.bayes_ucb import at_each_arm, rival_kernel, room
+from irsppl.policies._base import Policy
+from irsppl.policies.bayes_ucb import at_each_arm, room
 
 
 class OGI(Policy):
@@ -39,6 +39,3 @@ class OGI(Policy):
 
         found = largest_worth(worth, mean, mean + room(mean, 4 * belief.mean_sd()))
         return jnp.where(weight > 0, found, mean)
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        return rival_kernel(self.name, bandit)

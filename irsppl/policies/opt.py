@@ -9,9 +9,8 @@ from jaxtyping import Array
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
-from irsppl.inner.bellman import paths as optimal_paths
-from irsppl.penalties.ideal import optimal_table, planning_root, reward_categories
-from irsppl.policies._base import PathKernel, Policy
+from irsppl.penalties.ideal import optimal_table
+from irsppl.policies._base import Policy
 
 
 class Opt(Policy):
@@ -37,8 +36,3 @@ class Opt(Policy):
             raise ValueError("opt decides on the host: it cannot be traced by JAX")
         table, counts = optimal_table(bandit, from_root=False)
         return jnp.asarray(table.actions(counts), jnp.int32)
-
-    def paths(self, bandit: Bandit) -> PathKernel:
-        table, _ = optimal_table(bandit)
-        values = planning_root(bandit.belief).values
-        return lambda rewards, seeds: optimal_paths(table, reward_categories(values, rewards))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,19 +14,30 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl.beliefs._subclouds import too_few
 from irsppl.outcomes import Outcome
-from irsppl.penalties import pending_of, ready
-from irsppl.policies._base import PathKernel, Policy
+from irsppl.penalties import after_pending_batch, pending_of, ready
+from irsppl.policies._base import Policy
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.plain import play_plainly
 
 # In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
 _SEGMENTS = 4
 
-# (futures, one seed per replication [S]) -> arms [S, T]; futures may hold surplus ones at their end
-FutureKernel = Callable[[Outcome, np.ndarray], np.ndarray]
-# (futures, number of the first replication, how many of the futures count) -> arms [S, T]
-Play = Callable[[Outcome, int, int], np.ndarray]
+
+class Played(NamedTuple):
+    """Arms [S, T], -1 where none is pulled; of clouds of particles also how good they were."""
+
+    arms: np.ndarray
+    ess: np.ndarray | None = None  # [S] the least effective sample size that a decision had
+    poor: np.ndarray | None = None  # [S] whether some belief was inaccurate
+    moved: bool = True  # whether clouds could be moved
+
+
+# (futures, one seed per replication [S]) -> what is played; the last futures may be surplus
+FutureKernel = Callable[[Outcome, np.ndarray], Played]
+# (futures, number of the first replication, how many of the futures count) -> what is played
+Play = Callable[[Outcome, int, int], Played]
 
 
 def segments(horizon: int, grows: bool) -> list[tuple[int, int]]:
@@ -160,15 +171,6 @@ def label_hash(label: str) -> int:
     return zlib.crc32(label.encode())
 
 
-def has_kernels(bandit: Bandit) -> bool:
-    """Whether the compiled CPU kernels apply: they know nothing of constraints."""
-    return jax.default_backend() == "cpu" and not bandit.constraints
-
-
-def path_kernel(policy: Policy, bandit: Bandit) -> PathKernel | None:
-    return policy.paths(bandit) if has_kernels(bandit) or not policy.traceable else None
-
-
 def player(
     policy: Policy, bandit: Bandit, key: Array, label: str, total: int, kernel: FutureKernel | None
 ) -> Play:
@@ -177,9 +179,12 @@ def player(
         return _by_kernel(kernel, key, label)
     stream = jax.random.fold_in(jax.random.fold_in(key, 1), label_hash(label))
     if not policy.traceable:
-        return play_plainly(policy, bandit, stream, label, total)
+        plainly = play_plainly(policy, bandit, stream, label, total)
+        return lambda futures, start, count: _watched(
+            bandit, futures, plainly(futures, start, count)
+        )
 
-    def play(futures: Outcome, start: int, count: int) -> np.ndarray:
+    def play(futures: Outcome, start: int, count: int) -> Played:
         keys = _keys(stream, np.arange(start, start + len(futures.rewards), dtype=np.uint32))
         if bandit.constraints:
             both = play_constrained(policy, bandit, futures.bare(), keys)
@@ -190,9 +195,44 @@ def player(
             unknown = (arms < 0) | (arms >= bandit.num_arms)
         if unknown.any():
             raise ArmCheck(label, bandit).error(int(arms[unknown][0]))
-        return arms
+        return _watched(bandit, futures, arms)
 
     return play
+
+
+def _watched(bandit: Bandit, futures: Outcome, arms: np.ndarray) -> Played:
+    """With the effective sample sizes of clouds that were only reweighted."""
+    belief: Any = bandit.belief
+    if not hasattr(belief, "moving"):
+        return Played(arms)
+    rewards: Any = np.asarray(after_pending_batch(bandit, futures.rewards))
+    full: Any = np.full((len(rewards), arms.shape[1]), -1, np.int32)  # one shape for every chunk
+    full[: len(arms)] = arms
+    ess = np.asarray(_least_ess(belief, rewards, full))[: len(arms)]
+    return Played(arms, ess, too_few(ess, belief.num_points), moved=False)
+
+
+@eqx.filter_jit
+def _least_ess(
+    belief: Any, rewards: Float[Array, "S K T"], arms: Int[Array, "S T"]
+) -> Float[Array, " S"]:
+    """The least effective sample size as the rewards of these pulls come in."""
+    dynamic, static = eqx.partition(belief.for_simulation(), eqx.is_array)
+
+    def one(rewards: Array, arms: Array) -> Array:
+        def step(carry: Any, arm: Array) -> tuple[Any, Array]:
+            dynamic, counts = carry
+            now = eqx.combine(dynamic, static)
+            after = now._update(jnp.maximum(arm, 0), rewards[arm, counts[arm]])
+            moved, stayed = (eqx.filter(x, eqx.is_array) for x in (after, now))
+            dynamic = jax.tree.map(lambda a, b: jnp.where(arm >= 0, a, b), moved, stayed)
+            counts = counts.at[arm].add(arm >= 0)
+            return (dynamic, counts), jnp.min(eqx.combine(dynamic, static).effective_sample_size())
+
+        start = (dynamic, jnp.zeros(rewards.shape[0], jnp.int32))
+        return jnp.min(jax.lax.scan(step, start, arms)[1])
+
+    return jax.vmap(one)(rewards, arms)
 
 
 @jax.jit
@@ -208,11 +248,12 @@ def seeds_of(key: Array, label: str, start: int, count: int) -> np.ndarray:
 
 
 def _by_kernel(kernel: FutureKernel, key: Array, label: str) -> Play:
-    def play(futures: Outcome, start: int, count: int) -> np.ndarray:
-        arms = kernel(futures, seeds_of(key, label, start, count))
+    def play(futures: Outcome, start: int, count: int) -> Played:
+        made = kernel(futures, seeds_of(key, label, start, count))
         if futures.periods is None:
-            return arms
-        played = np.arange(arms.shape[1])[None, :] < np.asarray(futures.periods)[:count, None]
-        return np.where(played, arms, -1)
+            return made
+        last = np.asarray(futures.periods)[:count, None]
+        on = np.arange(made.arms.shape[1])[None, :] < last
+        return made._replace(arms=np.where(on, made.arms, -1))
 
     return play

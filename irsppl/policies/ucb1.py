@@ -7,13 +7,11 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from irsppl.bandit import Bandit
 from irsppl.beliefs import BetaBernoulli, DirichletCategorical
-from irsppl.policies._base import PathKernel, Policy
-from irsppl.policies.bayes_ucb import rival_kernel
+from irsppl.policies._base import Policy
 
 
 class UCB1(Policy):
@@ -44,9 +42,6 @@ class UCB1(Policy):
         so_far = jnp.maximum(bandit.period, 1).astype(mean.dtype)  # Auer et al.: plays done so far
         width = 2 * reward_scale(bandit, self.scale) * jnp.sqrt(2 * jnp.log(so_far) / count)
         return untried_first(mean, untried, mean + width)
-
-    def paths(self, bandit: Bandit) -> PathKernel | None:
-        return rival_kernel(self.name, bandit, np.asarray(reward_scale(bandit, self.scale)))
 
 
 # ---- shared by the rules that know no prior

@@ -15,6 +15,7 @@ import pandas as pd
 import xarray as xr
 
 from irsppl.studies.gather import MOST_IN_MEMORY
+from irsppl.studies.page import page
 from irsppl.studies.store import write_atomically
 from irsppl.studies.study import Study
 
@@ -82,6 +83,11 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
 
 def table_text(table: pd.DataFrame, title: str = "") -> str:
     """A table of `study_table` as Markdown that also reads well on a terminal."""
+    return (f"{title}\n\n" if title else "") + text_table(*table_cells(table))
+
+
+def table_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows of `study_table` as text."""
     headers = [
         "",
         "role",
@@ -112,7 +118,7 @@ def table_text(table: pd.DataFrame, title: str = "") -> str:
         if inner:
             cells += [_number(row.get("bound")), _number(row.get("outcome_value"))]
         rows.append([*cells, _seconds(row.get("seconds_per_path"))])
-    return (f"{title}\n\n" if title else "") + text_table(headers, rows)
+    return headers, rows
 
 
 def table_notes(table: pd.DataFrame, data: xr.Dataset) -> str:
@@ -298,7 +304,7 @@ def path_times_text(table: pd.DataFrame) -> str:
 
 
 def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -> None:
-    """table.md, table.csv, figure.png, figure.svg, data.nc, and compare.md, compare.csv."""
+    """report.html, table.md, table.csv, figure.png, figure.svg, data.nc, and compare.*."""
     told = f"{study.title}, {study.told_horizon()}, {data.attrs['replications']} replications"
     table = study_table(data)
     if len(table):
@@ -317,8 +323,12 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
         write_netcdf(data.drop_vars(large), folder / "data.nc")  # those are in data.zarr alone
     else:
         write_netcdf(data, folder / "data.nc")
-    for kind, content in figure_files(data).items():
+    figures = figure_files(data)
+    for kind, content in figures.items():
         write_atomically(folder / f"figure.{kind}", content)
+    if len(table):
+        cells, notes = table_cells(table), table_notes(table, data)
+        _write_text(folder / "report.html", page(study, data, told, *cells, notes, figures["png"]))
 
 
 def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:

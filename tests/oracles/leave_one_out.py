@@ -89,3 +89,74 @@ def policy_defect(rewards, probabilities, z, seed):
             history = (*history, (arm, float(row[arm, counts[arm]])))
             counts[arm] += 1
     return abs(total)
+
+
+def best_plan(payoffs, periods, costs=None, budget=None):
+    """The same with so many pulls in all; with costs: at most so many, and within the budget."""
+    num_arms, horizon = payoffs.shape
+    totals = np.concatenate([np.zeros((num_arms, 1)), np.cumsum(payoffs, axis=1)], axis=1)
+    best = -np.inf
+    for counts in itertools.product(range(min(periods, horizon) + 1), repeat=num_arms):
+        fits = sum(counts) == periods
+        if costs is not None:
+            fits = sum(counts) <= periods and np.dot(counts, costs) <= budget + 1e-9
+        if fits:
+            best = max(best, sum(totals[a, n] for a, n in enumerate(counts)))
+    return best
+
+
+class Play:
+    """The rules of play from some moment on: what is known when, and what may be pulled.
+
+    periods: decisions to come; pending: (arm, decisions ago) of each pull whose reward is awaited,
+    in the order of the pulls; delayed: rewards wait for their delays (else one decision, and
+    pending ones are known at once); costs, budget: as usual, and one may stop.
+    """
+
+    def __init__(self, num_arms, periods, pending=(), delayed=False, costs=None, budget=None):
+        self.num_arms, self.periods, self.pending = num_arms, periods, pending
+        self.delayed, self.costs, self.budget = delayed, costs, budget
+
+    def defect(self, rewards, delays, probabilities, pays, seed, chance_to_stop=0.2):
+        """|E[what pulls pay - rewards]| of a policy that draws its move for each history, once.
+
+        rewards, delays [S, K, N]: rows of each arm, pending pulls first; pays [S, K, T].
+        """
+        rng = np.random.default_rng(seed)
+        moves = {}
+        total = 0.0
+        for i, p in enumerate(probabilities):
+            late = None if delays is None else delays[i]
+            total += p * self._run(rewards[i], late, pays[i], moves, rng, chance_to_stop)
+        return abs(total)
+
+    def _run(self, rewards, delays, pays, moves, rng, chance_to_stop):
+        waiting, column = [], [0] * self.num_arms  # (decision from which it is known, arm, reward)
+        for arm, ago in self.pending:
+            n = column[arm]
+            due = max(delays[arm][n] + 1 - ago, 1) if self.delayed else 0
+            waiting.append((due, arm, rewards[arm][n]))
+            column[arm] += 1
+        counts, earned, left = [0] * self.num_arms, 0.0, self.budget
+        for t in range(self.periods):
+            history = tuple((arm, r if due <= t else None) for due, arm, r in waiting)
+            arms = range(self.num_arms)
+            if self.costs is not None:
+                arms = [a for a in arms if self.costs[a] <= left + 1e-9]
+            if not len(arms):
+                break
+            if (t, history) not in moves:
+                stop = self.costs is not None and rng.uniform() < chance_to_stop
+                moves[t, history] = -1 if stop else int(rng.choice(list(arms)))
+            arm = moves[t, history]
+            if arm < 0:
+                break
+            if self.costs is not None:
+                left -= self.costs[arm]
+            reward = rewards[arm][column[arm]]
+            earned += pays[arm][counts[arm]] - reward
+            late = delays[arm][column[arm]] if self.delayed else 0
+            waiting.append((t + late + 1, arm, reward))
+            column[arm] += 1
+            counts[arm] += 1
+        return earned

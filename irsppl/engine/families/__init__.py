@@ -27,57 +27,68 @@ from irsppl.engine.families.linear import linear_gaussian
 from irsppl.engine.families.natural import natural
 from irsppl.engine.families.normal_gamma import normal_inverse_gamma
 from irsppl.engine.families.points import points
+from irsppl.engine.families.starts import Start, cloud_start, decision_family
+from irsppl.engine.situation import NaturalState
 
-# A maker: horizon of the futures that a rule asks for (0: none) -> the part, in the belief's state.
-Maker = Callable[[int], Any]
+# A maker: length and number of the futures of an arm that a rule asks for (0: none) -> the part, in
+# the belief's state.
+Maker = Callable[[int, int], Any]
 
 
 def family_of(belief: Belief, needs: frozenset[str]) -> Maker | None:
     """What makes the belief's part, or None where it has none that answers these questions."""
     found = _MAKERS.get(type(belief))
-    return None if found is None else found(belief, needs)
+    if found is None or ("futures" in needs and found is not _natural):
+        return None
+    return found(belief, needs)
+
+
+def start_of(belief: Belief, needs: frozenset[str]) -> Start | None:
+    """How paths begin where only the user's model can say what a reward does to the belief."""
+    made_of_points = _MAKERS.get(type(belief)) in (_points, _joint)
+    return cloud_start(belief, needs) if made_of_points else None
 
 
 def _natural(belief: Any, needs: frozenset[str]) -> Maker:
     code, xi, nu, sd = belief.kernel_state()
-    return lambda horizon: natural(code, xi, nu, sd, horizon)
+    return lambda horizon, copies: natural(code, xi, nu, sd, horizon, copies)
 
 
 def _points(belief: Any, needs: frozenset[str]) -> Maker | None:
     tables = _tables(belief)
     if tables is None:
-        return None
+        return decision_family(belief, needs)
     mu = host64(belief.mu)
-    return lambda horizon: points(*tables, mu, horizon)
+    return lambda horizon, _: points(*tables, mu, horizon)
 
 
 def _joint(belief: Any, needs: frozenset[str]) -> Maker | None:
-    tables = _tables(belief)
-    if tables is None or "path" in needs:
+    if needs & {"path", "prefix"}:
         return None
+    tables = _tables(belief)
+    if tables is None:
+        return decision_family(belief, needs)
     mu = host64(belief.mu)
-    return lambda horizon: joint_points(*tables, mu, horizon, "separable" in needs)
+    return lambda horizon, _: joint_points(*tables, mu, horizon, "separable" in needs)
 
 
 def _normal_gamma(belief: Any, needs: frozenset[str]) -> Maker:
     fields = (belief.mean, belief.precision, belief.shape, belief.rate)
     mean, precision, shape, rate = map(host64, fields)
-    return lambda horizon: normal_inverse_gamma(mean, precision, shape, rate, horizon)
+    return lambda horizon, _: normal_inverse_gamma(mean, precision, shape, rate, horizon)
 
 
-def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker | None:
-    if "index" in needs:
-        return None
+def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker:
     alpha, values = belief.finite_support()
-    return lambda horizon: dirichlet_categorical(alpha, values)
+    return lambda horizon, _: dirichlet_categorical(alpha, values, horizon)
 
 
 def _linear(belief: Any, needs: frozenset[str]) -> Maker | None:
-    if needs & {"path", "separable"}:
+    if needs & {"path", "prefix", "separable"}:
         return None
     fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
     x, noise, offset, mean, root = map(host64, fields)
-    return lambda horizon: linear_gaussian(x, noise, offset, mean, root, LEAST_SD, horizon)
+    return lambda horizon, _: linear_gaussian(x, noise, offset, mean, root, LEAST_SD, horizon)
 
 
 # Tables of likelihoods by what they are made of: a loop of decisions asks for them every time.
@@ -109,6 +120,7 @@ _MAKERS: dict[type, Callable[[Any, frozenset[str]], Maker | None]] = {
     NormalNormal: _natural,
     GammaPoisson: _natural,
     GammaExponential: _natural,
+    NaturalState: _natural,
     Points: _points,
     Quadrature: _points,
     Particles: _points,

@@ -1,39 +1,92 @@
 """Rewards from a short list of values, Dirichlet belief of their probabilities.
 
-The index is not compiled: E[(mu - lam)+] is an integral here, not a closed form.
+The law of an arm's mean is an integral, not a closed form: with G_c ~ Gamma(alpha_c) and
+Q = sum_c (v_c - lam) G_c, both P(mu > lam) and E[(mu - lam)+] follow from the transform
+phi(t) = prod_c (1 - i t (v_c - lam))^-alpha_c of Q at nodes in log t, as in
+`irsppl.DirichletCategorical`. One more reward of value c multiplies phi by
+1 / (1 - i t (v_c - lam)): a future is followed, and what is known at the nodes of the index's
+bisection tree is kept from decision to decision, by multiplications alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.families.weights import atom_of, draw_atom, tally
+from irsppl.engine.families.weights import SUMS, atom_of, draw_atom, tally
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.rng import KERNEL
+
+_LOG_T: Final = np.linspace(-10.0, 7.0, 256)
+_STEP: Final = float(_LOG_T[1] - _LOG_T[0])
+_T: Final = np.exp(_LOG_T)
+_ENDS: Final = np.where((_LOG_T[0] == _LOG_T) | (_LOG_T[-1] == _LOG_T), 0.5, 1.0) * _STEP
+# Trapezoidal weights in log t, and the same over t.
+_OVER_T: Final = _ENDS / _T
+_SUM_OVER_T: Final = float(_OVER_T.sum())
+# Nodes of the bisection tree, numbered like a heap, whose transforms are kept between decisions.
+_NODES: Final = 64
+# Smaller parts of a transform count for nothing; denormal numbers would slow every product.
+_NOTHING: Final = 1e-200
 
 
 class DirichletCategorical(NamedTuple):
-    """K arms, C values."""
+    """K arms, C values, J nodes in log t; [2] is a real and an imaginary part."""
 
     first: NDArray[np.float64]  # [K, C] parameters at the start
     values: NDArray[np.float64]  # [K, C], the same for all arms
     alpha: NDArray[np.float64]  # [K, C], now
     law: NDArray[np.float64]  # [C] cumulative probabilities of one draw
     tallies: NDArray[np.int64]  # [C]
+    low: float  # least and largest value
+    high: float
+    # Each arm's future, as far as it has been drawn: the law of its rewards, their places.
+    laws: NDArray[np.float64]  # [K, C]
+    drawn: NDArray[np.int64]  # [K]
+    futures: NDArray[np.int64]  # [K, T]
+    # The transform that is followed now, and by what a reward of each value multiplies it.
+    phi: NDArray[np.float64]  # [2, J]
+    factors: NDArray[np.float64]  # [C, 2, J]
+    # Transforms of the arms' beliefs at nodes of the bisection tree: which, and how many of them.
+    kept: NDArray[np.float64]  # [K, nodes, 2, J]
+    known: NDArray[np.bool_]  # [K, nodes]
+    nodes: NDArray[np.int64]  # [K, nodes]
+    count: NDArray[np.int64]  # [K]
+    steps: NDArray[np.float64]  # [nodes, C, 2, J] factors
+    scales: NDArray[np.float64]  # [nodes] of t; 0: not met yet
 
 
-def dirichlet_categorical(alpha: Any, values: Any) -> DirichletCategorical:
-    """alpha [K, C], values [C]."""
+def dirichlet_categorical(alpha: Any, values: Any, horizon: int) -> DirichletCategorical:
+    """alpha [K, C], values [C]; futures of T rewards."""
     first = np.array(alpha, np.float64)
     every = np.ascontiguousarray(np.broadcast_to(np.asarray(values, np.float64), first.shape))
-    size = first.shape[1]
+    arms, size = first.shape
+    nodes, points = (_NODES if horizon > 1 else 0), _T.size
     return DirichletCategorical(
-        first, every, np.empty_like(first), np.empty(size), np.empty(size, np.int64)
+        first,
+        every,
+        np.empty_like(first),
+        np.empty(size),
+        np.empty(size, np.int64),
+        float(every.min()),
+        float(every.max()),
+        np.empty((arms, size)),
+        np.zeros(arms, np.int64),
+        np.empty((arms, horizon), np.int64),
+        np.empty((2, points)),
+        np.empty((size, 2, points)),
+        np.empty((arms, nodes, 2, points)),
+        np.zeros((arms, nodes), np.bool_),
+        np.empty((arms, nodes), np.int64),
+        np.zeros(arms, np.int64),
+        np.empty((nodes, size, 2, points)),
+        np.zeros(nodes),
     )
 
 
@@ -42,11 +95,29 @@ def _(family):
     for a in range(family.first.shape[0]):
         for c in range(family.first.shape[1]):
             family.alpha[a, c] = family.first[a, c]
+        for i in range(family.count[a]):
+            family.known[a, family.nodes[a, i]] = False
+        family.count[a] = 0
+
+
+@njit(**SUMS)
+def _times(phi: NDArray[np.float64], factor: NDArray[np.float64]) -> None:
+    """Multiply a transform [2, J]."""
+    for j in range(phi.shape[1]):
+        x, y = phi[0, j], phi[1, j]
+        re = x * factor[0, j] - y * factor[1, j]
+        im = x * factor[1, j] + y * factor[0, j]
+        phi[0, j] = re if abs(re) > _NOTHING else 0.0
+        phi[1, j] = im if abs(im) > _NOTHING else 0.0
 
 
 @implements(verbs.observe, DirichletCategorical)
 def _(family, arm, reward):
-    family.alpha[arm, atom_of(family.values, arm, reward)] += 1.0
+    atom = atom_of(family.values, arm, reward)
+    family.alpha[arm, atom] += 1.0
+    for i in range(family.count[arm]):
+        node = family.nodes[arm, i]
+        _times(family.kept[arm, node], family.steps[node, atom])
 
 
 @njit(**INLINE)
@@ -122,3 +193,178 @@ def _(family, rng, arm, length, out, start, cumulative):
         summed += mean
         out[start + n] = summed if cumulative else mean
     return least
+
+
+@implements(verbs.draw_prefix, DirichletCategorical)
+def _(family, rng, arm, skip, width, total, row):
+    earned, nu = _state(family, arm)
+    _draw(family, rng, arm)
+    length, rest = skip + width, total - width
+    for n in range(length):
+        if n > 0:
+            earned += family.values[arm, draw_atom(rng, family.law)]
+        if n >= skip:
+            row[1 + n - skip] = earned / (nu + n)
+    if rest > 0:
+        tally(rng, family.law, rest, family.tallies)
+        for c in range(family.law.size):
+            earned += family.tallies[c] * family.values[arm, c]
+    return earned / (nu + length - 1 + rest)
+
+
+# ------------------------------------------------------------------ the law of a mean
+
+
+@njit(**KERNEL)
+def _scale(alpha: NDArray[np.float64], values: NDArray[np.float64], lam: float) -> float:
+    total = 0.0
+    for c in range(alpha.size):
+        total += alpha[c] * (values[c] - lam) ** 2
+    return math.sqrt(total)
+
+
+@njit(**KERNEL)
+def _transform(
+    alpha: NDArray[np.float64],
+    values: NDArray[np.float64],
+    lam: float,
+    scale: float,
+    phi: NDArray[np.float64],
+) -> None:
+    """phi at t / scale, [2, J]."""
+    for j in range(_T.size):
+        size, angle = 0.0, 0.0
+        for c in range(alpha.size):
+            x = _T[j] / scale * (values[c] - lam)
+            size -= 0.5 * alpha[c] * math.log1p(x * x)
+            angle += alpha[c] * math.atan(x)
+        size = math.exp(size) if size > -460.0 else 0.0
+        phi[0, j] = size * math.cos(angle)
+        phi[1, j] = size * math.sin(angle)
+
+
+@njit(**KERNEL)
+def _steps(
+    values: NDArray[np.float64], lam: float, scale: float, factors: NDArray[np.float64]
+) -> None:
+    """1 / (1 - i t (v - lam) / scale) for each value, [C, 2, J]."""
+    for c in range(values.size):
+        for j in range(_T.size):
+            x = _T[j] / scale * (values[c] - lam)
+            factors[c, 0, j] = 1.0 / (1.0 + x * x)
+            factors[c, 1, j] = x / (1.0 + x * x)
+
+
+@njit(**SUMS)
+def _excess(phi: NDArray[np.float64], total: float, nu: float, scale: float) -> float:
+    """E[(mu - lam)+], where ``total`` is E[Q] = nu (mean - lam)."""
+    # E|Q| = 2/pi integral (1 - Re phi) / t^2 dt, and E[Q+] = nu E[(mu - lam)+] (Lukacs). Above the
+    # last node the 1 remains, and Re phi ~ t^-nu; below the first 1 - Re phi ~ t^2.
+    last = _T.size - 1
+    inner = _SUM_OVER_T
+    for j in range(_T.size):
+        inner -= _OVER_T[j] * phi[0, j]
+    inner += (1.0 - phi[0, last] / (nu + 1.0)) / _T[last] + (1.0 - phi[0, 0]) / _T[0]
+    gain = 0.5 * (total + 2.0 / math.pi * scale * inner) / nu
+    return max(gain, total / nu, 0.0)
+
+
+@implements(verbs.highest, DirichletCategorical)
+def _(family, arm):
+    return family.high
+
+
+@implements(verbs.gain, DirichletCategorical)
+def _(family, arm, lam):
+    xi, nu = _state(family, arm)
+    if lam <= family.low:
+        return xi / nu - lam, 1.0
+    if lam >= family.high:
+        return 0.0, 0.0
+    scale = _scale(family.alpha[arm], family.values[arm], lam)
+    _transform(family.alpha[arm], family.values[arm], lam, scale, family.phi)
+    phi, last = family.phi, _T.size - 1
+    # Below the first node the angle is of the order of t.
+    above = math.atan2(phi[1, 0], phi[0, 0]) + phi[1, last] / nu
+    for j in range(_T.size):
+        above += _ENDS[j] * phi[1, j]
+    above = min(max(0.5 + above / math.pi, 0.0), 1.0)
+    return _excess(phi, xi - nu * lam, nu, scale), above
+
+
+@implements(verbs.quantile, DirichletCategorical)
+def _(family, arm, level, z, floor, start):
+    lo, hi = family.low, family.high
+    if floor > lo:
+        if verbs.gain(family, arm, floor)[1] <= 1.0 - level:
+            return floor
+        lo = floor
+    for _ in range(40):
+        x = 0.5 * (lo + hi)
+        if verbs.gain(family, arm, x)[1] > 1.0 - level:
+            lo = x
+        else:
+            hi = x
+    return 0.5 * (lo + hi)
+
+
+# ------------------------------------------------------------------ the index
+
+
+@implements(verbs.renew, DirichletCategorical)
+def _(family, rng):
+    for a in range(family.drawn.size):
+        family.drawn[a] = 0
+
+
+@implements(verbs.bracket, DirichletCategorical)
+def _(family, horizon):
+    return family.low, family.high
+
+
+@implements(verbs.begin, DirichletCategorical)
+def _(family, arm, lam, node):
+    xi, nu = _state(family, arm)
+    if lam <= family.low or lam >= family.high:  # its transform is not needed
+        return xi / nu, max(xi / nu - lam, 0.0), xi, nu, 0.0
+    alpha, values, phi = family.alpha[arm], family.values[arm], family.phi
+    if node == 0 or node >= family.scales.size:
+        scale = _scale(alpha, values, lam)
+        _transform(alpha, values, lam, scale, phi)
+        _steps(values, lam, scale, family.factors)
+        return xi / nu, _excess(phi, xi - nu * lam, nu, scale), xi, nu, scale
+    if family.scales[node] == 0.0:
+        family.scales[node] = _scale(family.first[arm], values, lam)
+        _steps(values, lam, family.scales[node], family.steps[node])
+    scale, kept = family.scales[node], family.kept[arm, node]
+    if not family.known[arm, node]:
+        _transform(alpha, values, lam, scale, kept)
+        family.known[arm, node] = True
+        family.nodes[arm, family.count[arm]] = node
+        family.count[arm] += 1
+    steps = family.steps[node]
+    for i in range(2):
+        for j in range(_T.size):
+            phi[i, j] = kept[i, j]
+            for c in range(values.size):
+                family.factors[c, i, j] = steps[c, i, j]
+    return xi / nu, _excess(phi, xi - nu * lam, nu, scale), xi, nu, scale
+
+
+@implements(verbs.follow, DirichletCategorical)
+def _(family, rng, arm, at, lam, cursor):
+    if family.drawn[arm] <= at:
+        if at == 0:
+            _draw(family, rng, arm)
+            for c in range(family.law.size):
+                family.laws[arm, c] = family.law[c]
+        family.futures[arm, at] = draw_atom(rng, family.laws[arm])
+        family.drawn[arm] = at + 1
+    _, _, xi, nu, scale = cursor
+    atom = family.futures[arm, at]
+    xi += family.values[arm, atom]
+    nu += 1.0
+    if scale == 0.0:
+        return xi / nu, max(xi / nu - lam, 0.0), xi, nu, scale
+    _times(family.phi, family.factors[atom])
+    return xi / nu, _excess(family.phi, xi - nu * lam, nu, scale), xi, nu, scale

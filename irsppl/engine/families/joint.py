@@ -37,7 +37,7 @@ class JointPoints(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float64]  # [K, R, N] their logarithms
+    logs: NDArray[np.float64]  # [K, R, N] their logarithms; R = 0 where rewards are many
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     order: NDArray[np.int64]  # [K, N] points by rising mean of the arm
     mu32: NDArray[np.float32]  # [K, N]
@@ -142,6 +142,31 @@ def _(family, arm):
     return family.means[arm]
 
 
+@implements(verbs.highest, JointPoints)
+def _(family, arm):
+    return family.mu[arm, family.order[arm, family.weights.size - 1]]
+
+
+@implements(verbs.gain, JointPoints)
+def _(family, arm, lam):
+    gain, above = 0.0, 0.0
+    for j in range(family.weights.size):
+        excess = family.mu[arm, j] - lam
+        gain += family.weights[j] * excess if excess > 0.0 else 0.0
+        above += family.weights[j] if excess > 0.0 else 0.0
+    return gain, above
+
+
+@implements(verbs.quantile, JointPoints)
+def _(family, arm, level, z, floor, start):
+    last, total = family.weights.size - 1, 0.0
+    for j in range(last):
+        total += family.weights[family.order[arm, j]]
+        if total > level:
+            return family.mu[arm, family.order[arm, j]]
+    return family.mu[arm, family.order[arm, last]]
+
+
 @implements(verbs.draw_means, JointPoints)
 def _(family, rng, out):
     point = draw_point(rng, family.sums)
@@ -149,9 +174,40 @@ def _(family, rng, out):
         out[a] = family.mu[a, point]
 
 
+@njit(**SUMS)
+def _times(
+    x: NDArray[np.float32], y: NDArray[np.float32], scale: np.float32, out: NDArray[np.float32]
+) -> np.float32:
+    """``out = x * y * scale`` and its sum; ``out`` is neither of them, or it is not vectorised."""
+    total = np.float32(0.0)
+    for j in range(x.size):
+        w = x[j] * y[j] * scale
+        w = w if w > NOTHING else np.float32(0.0)
+        out[j] = w
+        total += w
+    return total
+
+
 @implements(verbs.draw_future_means, JointPoints)
 def _(family, rng, counts, out):
     point = draw_point(rng, family.sums)
+    if family.logs.shape[1] == 0:  # more rewards than futures are long: one by one
+        for j in range(family.weights.size):
+            family.spare[0, j] = family.weights[j]
+        now = 0
+        scale = np.float32(1.0)
+        for a in range(out.size):
+            for _ in range(counts[a]):
+                row = family.plain32[a, draw_atom(rng, family.law[a, point])]
+                fit = _times(family.spare[now], row, scale, family.spare[1 - now])
+                scale = np.float32(1.0) / fit
+                now = 1 - now
+        whole = np.float32(0.0)
+        for j in range(family.weights.size):
+            whole += family.spare[now, j]
+        for a in range(out.size):
+            out[a] = dot(family.spare[now], family.plain_mu32[a]) / whole
+        return
     scores = family.scores
     for j in range(scores.size):
         scores[j] = 0.0
@@ -224,20 +280,6 @@ def _(family, rng, arm, at, lam, cursor):
 
 
 # ------------------------------------------------------------------ V-Zero-separable
-
-
-@njit(**SUMS)
-def _times(
-    x: NDArray[np.float32], y: NDArray[np.float32], scale: np.float32, out: NDArray[np.float32]
-) -> np.float32:
-    """``out = x * y * scale`` and its sum; ``out`` is neither of them, or it is not vectorised."""
-    total = np.float32(0.0)
-    for j in range(x.size):
-        w = x[j] * y[j] * scale
-        w = w if w > NOTHING else np.float32(0.0)
-        out[j] = w
-        total += w
-    return total
 
 
 @njit(**SUMS)

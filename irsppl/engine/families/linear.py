@@ -10,10 +10,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
+from irsppl.engine.families.futures import bracket
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.families import NORMAL_NORMAL
-from irsppl.inner.cpu.index import _bracket, expected_gain
+from irsppl.inner.cpu.special import expected_gain
 
 
 class LinearGaussian(NamedTuple):
@@ -116,6 +117,19 @@ def _(family, arm):
     return family.means[arm]
 
 
+@implements(verbs.mean_sd, LinearGaussian)
+def _(family, arm):
+    square = 0.0
+    for i in range(family.mean.size):
+        square += family.spread[arm, i] * family.spread[arm, i]
+    return max(math.sqrt(square), family.floor * family.noise[arm])
+
+
+@implements(verbs.quantile, LinearGaussian)
+def _(family, arm, level, z, floor, start):
+    return family.means[arm] + verbs.mean_sd(family, arm) * z
+
+
 @implements(verbs.draw_means, LinearGaussian)
 def _(family, rng, out):
     dim = family.mean.size
@@ -180,13 +194,8 @@ def _(family, rng, counts, out):
 
 @implements(verbs.renew, LinearGaussian)
 def _(family, rng):
-    arms, dim = family.spread.shape
-    for a in range(arms):
-        square = 0.0
-        for i in range(dim):
-            square += family.spread[a, i] * family.spread[a, i]
-        noise = family.noise[a]
-        sd = max(math.sqrt(square), family.floor * noise)
+    for a in range(family.means.size):
+        noise, sd = family.noise[a], verbs.mean_sd(family, a)
         family.nu[a] = noise * noise / (sd * sd)
         family.xi[a] = family.means[a] * family.nu[a]
         family.drawn[a] = 0
@@ -195,7 +204,7 @@ def _(family, rng):
 
 @implements(verbs.bracket, LinearGaussian)
 def _(family, horizon):
-    return _bracket(NORMAL_NORMAL, family.xi, family.nu, family.noise, horizon)
+    return bracket(NORMAL_NORMAL, family.xi, family.nu, family.noise, horizon)
 
 
 @implements(verbs.begin, LinearGaussian)

@@ -1,25 +1,28 @@
 """The conjugate families whose state is a sum and a count: xi and nu per arm.
 
-Samplers and closed forms are those of `irsppl.inner.cpu.families` and `irsppl.inner.cpu.index`. The
-family's code is a constant of each type, so that every branch on it is decided at compilation.
+Samplers and closed forms are those of `irsppl.inner.cpu.families` and `irsppl.inner.cpu.special`.
+The family's code is a constant of each type, so that every branch on it is decided at compilation.
 """
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from typing import Any
 
 import numpy as np
 
 from irsppl.engine import verbs
+from irsppl.engine.families import futures as along
 from irsppl.engine.verbs import implements
-from irsppl.inner.cpu import families
-from irsppl.inner.cpu import index as closed
+from irsppl.inner.cpu import families, laws
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.special import TINY, beta_start, expected_gain
 
 # xi0, nu0, sd [K]: the first state, and the noise of Gaussian rewards; xi, nu [K]: the state now.
-# futures [K, T, 1], drawn [K], tail, theta [K, 1]: each arm's future, as far as it has been drawn.
-_FIELDS = "xi0 nu0 sd xi nu futures drawn tail theta"
+# futures [K, T, M], drawn [K], tail, theta [K, M]: each arm's futures, as far as they have been
+# drawn; lanes [7, M]: work array of the scan over several of them.
+_FIELDS = "xi0 nu0 sd xi nu futures drawn tail theta lanes"
 # Between decisions the Beta family keeps each arm's CDF and density term at the nodes of the
 # index's bisection tree (kept [K, nodes, 2]; a negative term marks an absent node), which a reward
 # carries on by one step of a recurrence.
@@ -30,12 +33,14 @@ GammaExponential = namedtuple("GammaExponential", _FIELDS)  # type: ignore[misc]
 
 _KINDS = (BetaBernoulli, NormalNormal, GammaPoisson, GammaExponential)  # in order of their codes
 _PLAIN = _KINDS[1:]
+# Probabilities this close count as equal.
+_TIE = 1e-12
 
 
-def natural(code: int, xi: Any, nu: Any, sd: Any, horizon: int) -> Any:
-    """The family of that code (`irsppl.inner.cpu.families`) in state xi, nu; futures of length T.
+def natural(code: int, xi: Any, nu: Any, sd: Any, horizon: int, copies: int = 1) -> Any:
+    """The family of that code (`irsppl.inner.cpu.families`) in state xi, nu.
 
-    horizon: 0 where no rule asks for futures.
+    horizon, copies: length and number of an arm's futures; 0 where no rule asks for them.
     """
     xi, nu, sd = (np.array(x, np.float64) for x in (xi, nu, sd))
     arms = xi.size
@@ -45,18 +50,19 @@ def natural(code: int, xi: Any, nu: Any, sd: Any, horizon: int) -> Any:
         sd,
         np.empty(arms),
         np.empty(arms),
-        np.empty((arms, horizon, 1)),
+        np.empty((arms, horizon, copies)),
         np.zeros(arms, np.int64),
-        np.empty((arms, 1)),
-        np.empty((arms, 1)),
+        np.empty((arms, copies)),
+        np.empty((arms, copies)),
+        np.empty((7, copies)),
     ]
     if code == families.BETA_BERNOULLI:
-        size = closed._CACHED_NODES if horizon > 0 else 1
+        size = along.CACHED_NODES if horizon > 0 else 1
         fields += [
             np.full((arms, size, 2), -1.0),
             np.zeros((arms, size), np.int64),
             np.zeros(arms, np.int64),
-            closed._node_places(size),
+            along.node_places(size),
         ]
     return _KINDS[code](*fields)
 
@@ -88,7 +94,7 @@ def _(family, arm, reward):
 def _(family, arm, reward):
     count = family.count[arm]
     if count > 0:
-        closed._advance_kept(
+        along.advance_kept(
             family.kept[arm],
             family.nodes[arm, :count],
             family.places,
@@ -132,22 +138,62 @@ def _samplers(kind: Any, code: int) -> None:
             cumulative,
         )
 
+    @implements(verbs.draw_prefix, kind)
+    def _(family, rng, arm, skip, width, total, row):
+        # In two stages: rewards one by one, then, from the belief that they leave, the sum of the
+        # others. Rewards are exchangeable, so the law is that of one parameter for both.
+        length, sd = skip + width, family.sd[arm]
+        families.sample_path(rng, code, family.xi[arm], family.nu[arm], sd, length, row, 1)
+        known = family.nu[arm] + (length - 1)
+        earned = row[length] * known
+        if skip > 0:
+            for n in range(1, width + 1):
+                row[n] = row[n + skip]
+        rest = total - width
+        if rest <= 0:
+            return earned / known
+        earned += families.sample_sum(rng, code, earned, known, sd, rest)
+        return earned / (known + rest)
+
+    @implements(verbs.worth_many, kind)
+    def _(family, rng, arm, lam, horizon, star, cursor):
+        worth, family.drawn[arm] = along.worth_many(
+            code,
+            star,
+            arm,
+            cursor[2],
+            cursor[3],
+            family.sd[arm],
+            lam,
+            horizon,
+            cursor[1],
+            cursor[4],
+            cursor[5],
+            family.futures,
+            family.drawn[arm],
+            family.tail,
+            family.theta,
+            rng,
+            family.lanes,
+        )
+        return worth
+
     @implements(verbs.bracket, kind)
     def _(family, horizon):
-        return closed._bracket(code, family.xi, family.nu, family.sd, horizon)
+        return along.bracket(code, family.xi, family.nu, family.sd, horizon)
 
 
 def _futures(kind: Any, code: int) -> None:
     @implements(verbs.begin, kind)
     def _(family, arm, lam, node):
         xi, nu = family.xi[arm], family.nu[arm]
-        gain = closed.expected_gain(code, xi, nu, family.sd[arm], lam)
-        return xi / nu, gain, xi, nu
+        gain = expected_gain(code, xi, nu, family.sd[arm], lam)
+        return xi / nu, gain, xi, nu, 0.0, 0.0
 
     @implements(verbs.follow, kind)
     def _(family, rng, arm, at, lam, cursor):
         if family.drawn[arm] <= at:
-            closed._draw_step(
+            along.draw_step(
                 code,
                 arm,
                 family.nu[arm],
@@ -160,30 +206,68 @@ def _futures(kind: Any, code: int) -> None:
             )
             family.drawn[arm] = at + 1
         xi, nu = cursor[2] + family.futures[arm, at, 0], cursor[3] + 1.0
-        return xi / nu, closed.expected_gain(code, xi, nu, family.sd[arm], lam), xi, nu
+        gain = expected_gain(code, xi, nu, family.sd[arm], lam)
+        return xi / nu, gain, xi, nu, 0.0, 0.0
+
+
+def _laws(kind: Any, code: int) -> None:
+    @implements(verbs.gain, kind)
+    def _(family, arm, lam):
+        return laws.gain(code, family.xi[arm], family.nu[arm], lam)
+
+    @implements(verbs.quantile, kind)
+    def _(family, arm, level, z, floor, start):
+        xi, nu = family.xi[arm], family.nu[arm]
+        # As good as equal counts as equal, so that rounding does not break ties.
+        if floor > -np.inf and laws.law(code, xi, nu, floor)[0] >= level - _TIE:
+            return floor
+        return laws.quantile(code, xi, nu, level, start)
+
+
+@implements(verbs.highest, BetaBernoulli)
+def _(family, arm):
+    return 1.0
+
+
+@implements(verbs.highest, GammaPoisson, GammaExponential)
+def _(family, arm):
+    return np.inf
+
+
+@implements(verbs.mean_sd, NormalNormal)
+def _(family, arm):
+    return family.sd[arm] / math.sqrt(family.nu[arm])
+
+
+@implements(verbs.quantile, NormalNormal)
+def _(family, arm, level, z, floor, start):
+    return family.xi[arm] / family.nu[arm] + family.sd[arm] / math.sqrt(family.nu[arm]) * z
 
 
 for _code, _kind in enumerate(_KINDS):
     _samplers(_kind, _code)
     if _kind is not BetaBernoulli:
         _futures(_kind, _code)
+    if _kind is not NormalNormal:
+        _laws(_kind, _code)
 
 
 @implements(verbs.renew, *_KINDS)
 def _(family, rng):
     for a in range(family.xi.size):
         family.drawn[a] = 0
-        family.tail[a, 0] = family.xi[a]
+        for j in range(family.tail.shape[1]):
+            family.tail[a, j] = family.xi[a]
 
 
 @implements(verbs.begin, BetaBernoulli)
 def _(family, arm, lam, node):
     xi, nu = family.xi[arm], family.nu[arm]
     if node == 0 or node >= family.kept.shape[1]:
-        below, p = closed._beta_start(xi, nu - xi, lam)
+        below, p = beta_start(xi, nu - xi, lam)
     else:
         if family.kept[arm, node, 1] < 0.0:
-            below, p = closed._beta_start(xi, nu - xi, lam)
+            below, p = beta_start(xi, nu - xi, lam)
             family.kept[arm, node, 0] = below
             family.kept[arm, node, 1] = p
             family.nodes[arm, family.count[arm]] = node
@@ -209,7 +293,7 @@ def _(family, rng, arm, at, lam, cursor):
     inv = 1.0 / (xi if success else nu - xi)
     factor = (lam if success else 1.0 - lam) * nu * inv
     below -= p * (inv if success else -inv)
-    p = max(p * factor, closed._TINY)
+    p = max(p * factor, TINY)
     xi += reward
     nu += 1.0
     inv = 1.0 / nu

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.cpu import rng as random
-from irsppl.inner.cpu.index import beta_cdf
 from irsppl.inner.cpu.rng import KERNEL
+from irsppl.inner.cpu.special import beta_cdf
 
 
 class NormalInverseGamma(NamedTuple):
@@ -43,8 +43,13 @@ def normal_inverse_gamma(
 
 
 @njit(**KERNEL)
-def student_gain(mean: float, precision: float, shape: float, rate: float, lam: float) -> float:
-    """E[(mu - lam)+]: mu - mean is Student t, 2 shape degrees of freedom, times a scale."""
+def student(
+    mean: float, precision: float, shape: float, rate: float, lam: float
+) -> tuple[float, float, float]:
+    """E[(mu - lam)+], P(mu > lam) and the density of mu at lam.
+
+    mu - mean is Student t, 2 shape degrees of freedom, times a scale.
+    """
     freedom = 2.0 * shape
     scale = math.sqrt(rate / (shape * precision))
     z = (lam - mean) / scale
@@ -54,9 +59,17 @@ def student_gain(mean: float, precision: float, shape: float, rate: float, lam: 
         - 0.5 * math.log(freedom * math.pi)
         - (0.5 * freedom + 0.5) * math.log1p(z * z / freedom)
     )
+    density = math.exp(log_density)
     tail = 0.5 * beta_cdf(0.5 * freedom, 0.5, freedom / (freedom + z * z))
     above = tail if z > 0.0 else 1.0 - tail
-    return scale * ((freedom + z * z) / (freedom - 1.0) * math.exp(log_density) - z * above)
+    gain = scale * ((freedom + z * z) / (freedom - 1.0) * density - z * above)
+    return gain, above, density / scale
+
+
+@njit(**KERNEL)
+def student_gain(mean: float, precision: float, shape: float, rate: float, lam: float) -> float:
+    """E[(mu - lam)+] alone."""
+    return student(mean, precision, shape, rate, lam)[0]
 
 
 @implements(verbs.reset, NormalInverseGamma)
@@ -79,6 +92,47 @@ def _(family, arm, reward):
 @implements(verbs.mean, NormalInverseGamma)
 def _(family, arm):
     return family.now[0, arm]
+
+
+@implements(verbs.highest, NormalInverseGamma)
+def _(family, arm):
+    return np.inf
+
+
+@implements(verbs.gain, NormalInverseGamma)
+def _(family, arm, lam):
+    now = family.now
+    gain, above, _ = student(now[0, arm], now[1, arm], now[2, arm], now[3, arm], lam)
+    return gain, above
+
+
+@implements(verbs.quantile, NormalInverseGamma)
+def _(family, arm, level, z, floor, start):
+    mean, kappa, shape, rate = (
+        family.now[0, arm],
+        family.now[1, arm],
+        family.now[2, arm],
+        family.now[3, arm],
+    )
+    # Newton's method kept inside a shrinking bracket; levels of one half or more.
+    lo, hi = mean, np.inf
+    x = max(start, mean)
+    width = math.sqrt(rate / (shape * kappa))
+    for _ in range(200):
+        _, above, density = student(mean, kappa, shape, rate, x)
+        gap = (1.0 - level) - above  # rises with x
+        if gap < 0.0:
+            lo = x
+        else:
+            hi = x
+        new = x - gap / density
+        if not lo <= new <= hi:
+            new = 0.5 * (lo + hi) if hi < np.inf else lo + width
+            width *= 2.0
+        if abs(new - x) <= 1e-13 * (abs(new - mean) + width):
+            return new
+        x = new
+    return x
 
 
 @njit(**INLINE)
@@ -123,6 +177,22 @@ def _(family, rng, arm, length, out, start, cumulative):
         summed += mean
         out[start + n] = summed if cumulative else mean
     return least
+
+
+@implements(verbs.draw_prefix, NormalInverseGamma)
+def _(family, rng, arm, skip, width, total, row):
+    mean, kappa = family.now[0, arm], family.now[1, arm]
+    truth, sd = _draw(family, rng, arm)
+    earned = kappa * mean
+    length, rest = skip + width, total - width
+    for n in range(length):
+        if n > 0:
+            earned += truth + sd * random.normal(rng)
+        if n >= skip:
+            row[1 + n - skip] = earned / (kappa + n)
+    if rest > 0:
+        earned += rest * truth + math.sqrt(rest) * sd * random.normal(rng)
+    return earned / (kappa + length - 1 + rest)
 
 
 @implements(verbs.renew, NormalInverseGamma)

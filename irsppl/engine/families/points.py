@@ -21,13 +21,14 @@ from irsppl.engine import verbs
 from irsppl.engine.families.weights import (
     LEAST_SHARE,
     RESCALE,
-    add,
+    add_counts,
     atom_of,
     blocks,
     dot,
     draw_atom,
     draw_point,
     excess,
+    find,
     first_above,
     narrow,
     posterior_mean,
@@ -47,7 +48,7 @@ class Points(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float64]  # [K, R, N] their logarithms
+    logs: NDArray[np.float64]  # [K, R, N] their logarithms; R = 0 where rewards are many
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     mu32: NDArray[np.float32]  # [K, N], and so on: what plans work with
     likelihood32: NDArray[np.float32]
@@ -132,28 +133,32 @@ def _(family, arm):
     return family.means[arm]
 
 
+@implements(verbs.highest, Points)
+def _(family, arm):
+    return family.mu[arm, family.mu.shape[1] - 1]
+
+
+@implements(verbs.gain, Points)
+def _(family, arm, lam):
+    gain, above = 0.0, 0.0
+    for j in range(family.mu.shape[1] - 1, -1, -1):
+        excess = family.mu[arm, j] - lam
+        if excess <= 0.0:
+            break
+        gain += family.weights[arm, j] * excess
+        above += family.weights[arm, j]
+    return gain, above
+
+
+@implements(verbs.quantile, Points)
+def _(family, arm, level, z, floor, start):
+    return family.mu[arm, find(family.sums[arm], level)]
+
+
 @implements(verbs.draw_means, Points)
 def _(family, rng, out):
     for a in range(out.size):
         out[a] = family.mu[a, draw_point(rng, family.sums[a])]
-
-
-@implements(verbs.draw_future_means, Points)
-def _(family, rng, counts, out):
-    for a in range(out.size):
-        if counts[a] <= 0:
-            out[a] = family.means[a]
-            continue
-        chosen = draw_point(rng, family.sums[a])
-        tally(rng, family.law[a, chosen], counts[a], family.tallies)
-        low, high = family.span[a, 0], family.span[a, 1]
-        scores = family.scores[low:high]
-        for j in range(scores.size):
-            scores[j] = 0.0
-        for r in range(family.tallies.size):
-            if family.tallies[r] > 0:
-                add(scores, family.logs[a, r, low:high], float(family.tallies[r]))
-        out[a] = posterior_mean(family.weights[a, low:high], scores, family.mu[a, low:high])
 
 
 @njit(**INLINE)
@@ -194,6 +199,27 @@ def _extend(family: Any, rng: NDArray[np.uint64], arm: int, before: int, after: 
     return first / total
 
 
+@implements(verbs.draw_future_means, Points)
+def _(family, rng, counts, out):
+    for a in range(out.size):
+        if counts[a] <= 0:
+            out[a] = family.means[a]
+            continue
+        if family.logs.shape[1] == 0:  # more rewards than futures are long: one by one
+            _open(family, rng, a)
+            for n in range(counts[a]):
+                out[a] = _extend(family, rng, a, n % 2, (n + 1) % 2)
+            continue
+        chosen = draw_point(rng, family.sums[a])
+        tally(rng, family.law[a, chosen], counts[a], family.tallies)
+        low, high = family.span[a, 0], family.span[a, 1]
+        scores = family.scores[low:high]
+        for j in range(scores.size):
+            scores[j] = 0.0
+        add_counts(scores, family.logs[a, :, low:high], family.tallies)
+        out[a] = posterior_mean(family.weights[a, low:high], scores, family.mu[a, low:high])
+
+
 @implements(verbs.draw_path, Points)
 def _(family, rng, arm, length, out, start, cumulative):
     mean = family.means[arm]
@@ -210,6 +236,33 @@ def _(family, rng, arm, length, out, start, cumulative):
         summed += mean
         out[start + n] = summed if cumulative else mean
     return least
+
+
+@implements(verbs.draw_prefix, Points)
+def _(family, rng, arm, skip, width, total, row):
+    _open(family, rng, arm)
+    mean = family.means[arm]
+    length, rest, at = skip + width, total - width, 0
+    for n in range(length):
+        if n > 0:
+            at = n % 2
+            mean = _extend(family, rng, arm, 1 - at, at)
+        if n >= skip:
+            row[1 + n - skip] = mean
+    if rest <= 0:
+        return mean
+    if family.logs.shape[1] == 0:  # as in `draw_future_means`
+        for n in range(length, length + rest):
+            at = n % 2
+            mean = _extend(family, rng, arm, 1 - at, at)
+        return mean
+    low, high = family.ends[arm, at, 0], family.ends[arm, at, 1]
+    tally(rng, family.law[arm, family.point[arm]], rest, family.tallies)
+    scores = family.scores[low:high]
+    for j in range(scores.size):
+        scores[j] = 0.0
+    add_counts(scores, family.logs[arm, :, low:high], family.tallies)
+    return posterior_mean(family.path[arm, at, low:high], scores, family.mu[arm, low:high])
 
 
 @implements(verbs.renew, Points)

@@ -1,14 +1,19 @@
 """Inner problems of leave-one-out penalties, for batches of futures.
 
-The (n+1)-th pull of arm a pays ``means[a, n] - Z[a, n]`` with ``Z = innovation x slope``: the
-innovation is what the next reward changes, of mean zero given the arm's own first n rewards, and
-the slope a sum over columns, ``weights[a, c] x table(n, state; c)``, with weights that know the
-other arms' rewards only.  What a pull pays depends on (a, n) alone, so the inner problem is the
-allocation of IRS.V-Zero.
+The pull that shows reward number n of an arm's row is charged ``Z[a, n] = innovation x slope``: the
+innovation is what the reward changes, of mean zero given the arm's own earlier ones, and the slope
+a sum over columns, ``weights[a, c] x entry(n, state; c)``, with weights that know the other arms'
+rewards only. Columns are blocks of cells: options lam_g, once for each horizon that is planned for.
+
+Two kinds of rows, :class:`Binary` and :class:`Smooth`, answer ``_cursor`` (where in its tables a
+reward stands) and ``_entry``; what is summed over them is the same.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from irsppl.inner.cpu import allocation
@@ -16,76 +21,134 @@ from irsppl.inner.cpu.allocation import PAD, row_stride
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = [
+    "Binary",
+    "Smooth",
     "binary_hinge_paths",
-    "binary_payoffs",
-    "binary_totals",
+    "charges",
     "leave_out_products",
-    "smooth_payoffs",
-    "smooth_totals",
     "solve_payoffs",
+    "totals",
 ]
 
 _FAST = {**KERNEL, "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
+_INLINE = {name: value for name, value in _FAST.items() if name != "cache"} | {"forceinline": True}
 
 
-@njit(**_FAST)
-def _dot(x: NDArray, y: NDArray) -> float:
-    total = x.dtype.type(0)
-    for i in range(len(x)):
-        total += x[i] * y[i]
-    return total
+class Binary(NamedTuple):
+    """Rewards 0 or 1: each row of a table is a state (n, s), see :mod:`one_armed`.
 
-
-@njit(**_FAST)
-def _binary_payoffs(
-    rewards: NDArray,
-    means: NDArray[np.float64],
-    tables: NDArray,
-    table_of: NDArray[np.int64],
-    weights: NDArray,
-    spans: NDArray[np.int64],
-    payoffs: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> None:
-    futures, arms, horizon = rewards.shape
-    for f in range(futures):
-        collected = 0.0
-        for a in range(arms):
-            table = tables[table_of[a]]
-            first, last = spans[f, a, 0], spans[f, a, 1]
-            own = weights[f, a, first:last]
-            s = 0
-            total = 0.0
-            payoffs[f, a, 0] = 0.0
-            for n in range(horizon):
-                row = n * (n + 1) // 2 + s
-                mean = means[f, a, n]
-                reward = rewards[f, a, n]
-                z = (reward - mean) * _dot(own, table[row, first:last])
-                collected += z
-                total += mean - z
-                payoffs[f, a, n + 1] = total
-                s += int(reward)
-        sums[f] = collected
-
-
-def binary_payoffs(
-    rewards: NDArray, means: NDArray, tables: NDArray, table_of: NDArray, weights: NDArray
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(cumulative payoffs [S, K, T+1], sum of all Z [S]) of arms with rewards 0 or 1.
-
-    rewards [S, K, T]; means [S, K, >= T]: posterior means before each pull; tables [P, rows, C]
-    from :func:`one_armed.binary_slopes`, table_of [K]; weights [S, K, C].
+    state [S, K, W]: rows; innovation [S, K, W]; tables [P, rows, C], table_of [K].
     """
-    futures, arms, horizon = rewards.shape
-    payoffs, sums = np.empty((futures, arms, horizon + 1)), np.empty(futures)
-    spans = _spans(weights)
-    _binary_payoffs(rewards, means, tables, table_of, weights, spans, payoffs, sums)
-    return payoffs, sums
+
+    state: NDArray[np.int32]
+    innovation: NDArray[np.float64]
+    tables: NDArray
+    table_of: NDArray[np.int64]
+
+
+class Smooth(NamedTuple):
+    """Any rewards: tables over (posterior mean - option) / posterior standard deviation.
+
+    means [S, K, W+1], sds [S or 1, K, W+1]; the innovations [S, K, W], each two neighbouring
+    entries of a row of the tables (the first's number, and the factor of either); tables
+    [P, blocks, W, X, J] from :mod:`one_armed` with their steps [P]; options [K, G].
+    """
+
+    means: NDArray[np.float64]
+    sds: NDArray[np.float64]
+    index: NDArray[np.int16]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    tables: NDArray
+    table_of: NDArray[np.int64]
+    steps: NDArray[np.float64]
+    reach: float
+    options: NDArray[np.float64]
+
+
+def _cursor(rows: Any, f: int, a: int, n: int) -> Any:
+    """(factor of all entries, what ``_entry`` needs) of reward n of arm a in future f."""
+    raise TypeError("compiled code only")
+
+
+def _entry(rows: Any, cursor: Any, block: int, g: int) -> float:
+    """The table's number for cell g of a block."""
+    raise TypeError("compiled code only")
+
+
+def _implements(verb: Any, kind: type) -> Any:
+    def register(code: Any) -> Any:
+        def choose(*types: Any) -> Any:
+            return code if getattr(types[0], "instance_class", None) is kind else None
+
+        overload(verb, jit_options=_INLINE, strict=False)(choose)
+        return code
+
+    return register
+
+
+@_implements(_cursor, Binary)
+def _(rows: Any, f: int, a: int, n: int) -> Any:
+    return rows.innovation[f, a, n], (rows.table_of[a], rows.state[f, a, n])
+
+
+@_implements(_entry, Binary)
+def _(rows: Any, cursor: Any, block: int, g: int) -> Any:
+    return rows.tables[cursor[0], cursor[1], block, g]
+
+
+@_implements(_cursor, Smooth)
+def _(rows: Any, f: int, a: int, n: int) -> Any:
+    p = rows.table_of[a]
+    scale = 1.0 / (rows.sds[f if len(rows.sds) > 1 else 0, a, n] * rows.steps[p])
+    # at = (mean - option) / sd in steps from the left end of the grid
+    start = rows.means[f, a, n] * scale + rows.reach / rows.steps[p]
+    own = (rows.index[f, a, n], rows.low[f, a, n], rows.high[f, a, n])
+    return 1.0, (p, a, n, start, scale, own)
+
+
+@_implements(_entry, Smooth)
+def _(rows: Any, cursor: Any, block: int, g: int) -> Any:
+    p, a, n, start, scale, (i, low, high) = cursor
+    last = rows.tables.shape[3] - 1
+    at = start - rows.options[a, g] * scale
+    at = 0.0 if at < 0.0 else at
+    at = np.float64(last) if at > last else at
+    y = min(int(at), last - 1)
+    up = at - y
+    table = rows.tables[p, block, n]
+    here = low * table[y, i] + high * table[y, i + 1]
+    next_ = low * table[y + 1, i] + high * table[y + 1, i + 1]
+    return (1.0 - up) * here + up * next_
+
+
+@njit(**_FAST)
+def _charges(
+    rows: Any, weights: NDArray, spans: NDArray[np.int64], charged: NDArray[np.float64]
+) -> None:
+    futures, arms, blocks = weights.shape[:3]
+    for f in range(futures):
+        for a in range(arms):
+            for n in range(charged.shape[2]):
+                factor, cursor = _cursor(rows, f, a, n)
+                total = weights.dtype.type(0)
+                for block in range(blocks):
+                    own = weights[f, a, block]
+                    for g in range(spans[f, a, block, 0], spans[f, a, block, 1]):
+                        total += own[g] * _entry(rows, cursor, block, g)
+                charged[f, a, n] = factor * total
+
+
+def charges(rows: Binary | Smooth, weights: NDArray) -> NDArray[np.float64]:
+    """Z [S, K, W] along each arm's row; weights [S, K, blocks, G]."""
+    inside = rows.innovation if isinstance(rows, Binary) else rows.low
+    charged = np.empty(inside.shape)
+    _charges(rows, weights, _spans(weights), charged)
+    return charged
 
 
 def _spans(weights: NDArray) -> NDArray[np.int64]:
-    """[..., 2]: the columns outside which all weights are zero."""
+    """[..., 2]: the cells outside which all weights are zero."""
     used = weights != 0
     last = weights.shape[-1] - np.argmax(used[..., ::-1], axis=-1)
     first = np.argmax(used, axis=-1)
@@ -94,169 +157,31 @@ def _spans(weights: NDArray) -> NDArray[np.int64]:
 
 
 @njit(**_FAST)
-def _binary_totals(
-    rewards: NDArray,
-    means: NDArray[np.float64],
-    tables: NDArray,
-    table_of: NDArray[np.int64],
-    counts: NDArray[np.int32],
-    totals: NDArray,
-) -> None:
-    futures, arms, _ = rewards.shape
-    columns = tables.shape[2]
+def _totals(rows: Any, first: NDArray[np.int32], last: NDArray[np.int32], totals: NDArray) -> None:
+    futures, arms, blocks, cells = totals.shape
     for f in range(futures):
         for a in range(arms):
-            table = tables[table_of[a]]
             out = totals[f, a]
-            for c in range(columns):
-                out[c] = 0.0
-            s = 0
-            for n in range(counts[f, a]):
-                row = table[n * (n + 1) // 2 + s]
-                reward = rewards[f, a, n]
-                innovation = reward - means[f, a, n]
-                for c in range(columns):
-                    out[c] += innovation * row[c]
-                s += int(reward)
+            for block in range(blocks):
+                for g in range(cells):
+                    out[block, g] = 0.0
+            for n in range(first[f, a], last[f, a]):
+                factor, cursor = _cursor(rows, f, a, n)
+                for block in range(blocks):
+                    for g in range(cells):
+                        out[block, g] += factor * _entry(rows, cursor, block, g)
 
 
-def binary_totals(
-    rewards: NDArray, means: NDArray, tables: NDArray, table_of: NDArray, counts: NDArray
-) -> NDArray:
-    """[S, K, C]: innovation x table summed over the first ``counts`` [S, K] pulls of each arm."""
-    futures, arms, _ = rewards.shape
-    totals = np.empty((futures, arms, tables.shape[2]), tables.dtype)
-    _binary_totals(rewards, means, tables, table_of, np.asarray(counts, np.int32), totals)
-    return totals
-
-
-@njit(**_FAST)
-def _smooth_payoffs(
-    means: NDArray[np.float64],
-    sds: NDArray[np.float64],
-    index: NDArray[np.int16],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    tables: NDArray,
-    table_of: NDArray[np.int64],
-    lams: NDArray[np.float64],
-    steps: NDArray[np.float64],
-    reach: float,
-    weights: NDArray,
-    spans: NDArray[np.int64],
-    payoffs: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> None:
-    futures, arms, size = means.shape
-    cells, last = len(lams), tables.shape[3] - 1
-    for f in range(futures):
-        collected = 0.0
-        of_sd = f if len(sds) > 1 else 0
-        for a in range(arms):
-            step = steps[table_of[a]]
-            total = 0.0
-            payoffs[f, a, 0] = 0.0
-            for n in range(size - 1):
-                mean, scale = means[f, a, n], 1.0 / (sds[of_sd, a, n] * step)
-                i, one, two = index[f, a, n], low[f, a, n], high[f, a, n]
-                z = 0.0
-                for c in range(spans[f, a, 0], spans[f, a, 1]):
-                    at = (mean - lams[c % cells]) * scale + reach / step
-                    at = 0.0 if at < 0.0 else at
-                    at = np.float64(last) if at > last else at
-                    y = min(int(at), last - 1)
-                    up = at - y
-                    table = tables[table_of[a], c // cells, n]
-                    here = one * table[y, i] + two * table[y, i + 1]
-                    next_ = one * table[y + 1, i] + two * table[y + 1, i + 1]
-                    z += weights[f, a, c] * ((1.0 - up) * here + up * next_)
-                collected += z
-                total += mean - z
-                payoffs[f, a, n + 1] = total
-        sums[f] = collected
-
-
-@njit(**_FAST)
-def _smooth_totals(
-    means: NDArray[np.float64],
-    sds: NDArray[np.float64],
-    index: NDArray[np.int16],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    tables: NDArray,
-    table_of: NDArray[np.int64],
-    lams: NDArray[np.float64],
-    steps: NDArray[np.float64],
-    reach: float,
-    counts: NDArray[np.int32],
-    totals: NDArray,
-) -> None:
-    futures, arms, _ = means.shape
-    cells, blocks, last = len(lams), tables.shape[1], tables.shape[3] - 1
-    for f in range(futures):
-        of_sd = f if len(sds) > 1 else 0
-        for a in range(arms):
-            step = steps[table_of[a]]
-            for c in range(cells * blocks):
-                totals[f, a, c] = 0.0
-            for n in range(counts[f, a]):
-                mean, scale = means[f, a, n], 1.0 / (sds[of_sd, a, n] * step)
-                i, one, two = index[f, a, n], low[f, a, n], high[f, a, n]
-                for c in range(cells):
-                    at = (mean - lams[c]) * scale + reach / step
-                    at = 0.0 if at < 0.0 else at
-                    at = np.float64(last) if at > last else at
-                    y = min(int(at), last - 1)
-                    up = at - y
-                    for block in range(blocks):
-                        table = tables[table_of[a], block, n]
-                        here = one * table[y, i] + two * table[y, i + 1]
-                        next_ = one * table[y + 1, i] + two * table[y + 1, i + 1]
-                        totals[f, a, block * cells + c] += (1.0 - up) * here + up * next_
-
-
-def smooth_payoffs(
-    paths: tuple[NDArray, ...],
-    tables: NDArray,
-    table_of: NDArray,
-    lams: NDArray,
-    steps: NDArray,
-    reach: float,
-    weights: NDArray,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(cumulative payoffs [S, K, T+1], sum of all Z [S]) of arms with any rewards.
-
-    paths: means [S, K, T+1], sds [S or 1, K, T+1], and the innovations [S, K, T], each two
-    neighbouring entries of a row of the tables (the first's number, and the factor of either).
-    tables [P, blocks, T, X, J] from :mod:`one_armed`, their steps [P]; lams [G].
-    """
-    futures, arms, size = paths[0].shape
-    payoffs, sums = np.empty((futures, arms, size)), np.empty(futures)
-    grid = (tables, table_of, lams, steps, reach)
-    _smooth_payoffs(*paths, *grid, weights, _spans(weights), payoffs, sums)
-    return payoffs, sums
-
-
-def smooth_totals(
-    paths: tuple[NDArray, ...],
-    tables: NDArray,
-    table_of: NDArray,
-    lams: NDArray,
-    steps: NDArray,
-    reach: float,
-    counts: NDArray,
-) -> NDArray:
-    """[S, K, C]: what each column collects over the first ``counts`` [S, K] pulls of each arm."""
-    futures, arms, _ = paths[0].shape
-    totals = np.empty((futures, arms, len(lams) * tables.shape[1]), tables.dtype)
-    grid = (tables, table_of, lams, steps, reach)
-    _smooth_totals(*paths, *grid, np.asarray(counts, np.int32), totals)
-    return totals
+def totals(rows: Binary | Smooth, first: NDArray, last: NDArray, shape: tuple[int, int]) -> NDArray:
+    """[S, K, blocks, G]: what each column collects over rewards first .. last - 1 [S, K]."""
+    found = np.empty((*first.shape, *shape), rows.tables.dtype)
+    _totals(rows, first.astype(np.int32), last.astype(np.int32), found)
+    return found
 
 
 @njit(**KERNEL)
 def _binary_hinge_paths(
-    rewards: NDArray,
+    state: NDArray[np.int32],
     tables: NDArray,
     table_of: NDArray[np.int64],
     nodes: NDArray[np.float64],
@@ -264,40 +189,32 @@ def _binary_hinge_paths(
     paths: NDArray[np.float64],
 ) -> None:
     futures, arms, kinds = options.shape
-    last = paths.shape[3] - 1
     for f in range(futures):
         for a in range(arms):
-            table = tables[table_of[a]]
+            table, grid = tables[table_of[a]], nodes[a]
             for k in range(kinds):
                 option = options[f, a, k]
                 i = 0
-                while i < len(nodes) - 2 and nodes[i + 1] <= option:
+                while i < len(grid) - 2 and grid[i + 1] <= option:
                     i += 1
-                up = (option - nodes[i]) / (nodes[i + 1] - nodes[i])
-                s = 0
-                for n in range(last + 1):
-                    row = table[n * (n + 1) // 2 + s]
+                up = (option - grid[i]) / (grid[i + 1] - grid[i])
+                for n in range(paths.shape[3]):
+                    row = table[state[f, a, n]]
                     paths[f, k, a, n] = (1.0 - up) * row[i] + up * row[i + 1]
-                    if n < last:
-                        s += int(rewards[f, a, n])
 
 
 def binary_hinge_paths(
-    rewards: NDArray,
-    tables: NDArray,
-    table_of: NDArray,
-    nodes: NDArray,
-    options: NDArray,
-    last: int,
+    state: NDArray, tables: NDArray, table_of: NDArray, nodes: NDArray, options: NDArray, last: int
 ) -> NDArray[np.float64]:
     """[S, kinds, K, last + 1]: E[(mu_hat_{a,last} - option)+] along each arm's own rewards.
 
-    options [S, K, kinds] know the other arms only; between nodes the tables of
-    :func:`one_armed.binary_hinges` are joined by straight lines, which keeps the martingale.
+    state [S, K, > last]: rows of the tables; options [S, K, kinds] know the other arms only;
+    between nodes [K, N] the tables of :func:`one_armed.binary_hinges` are joined by straight lines,
+    which keeps the martingale.
     """
     futures, arms, kinds = options.shape
     paths = np.empty((futures, kinds, arms, last + 1))
-    _binary_hinge_paths(rewards, tables, table_of, nodes, options, paths)
+    _binary_hinge_paths(state, tables, table_of, nodes, options, paths)
     return paths
 
 
@@ -327,6 +244,7 @@ def leave_out_products(cdfs: NDArray[np.float64]) -> NDArray[np.float64]:
 @njit(**KERNEL)
 def _solve(
     payoffs: NDArray[np.float64],
+    totals: NDArray[np.int64],
     cells: NDArray,
     marks: NDArray[np.int64],
     least: NDArray[np.float64],
@@ -339,13 +257,13 @@ def _solve(
         for a in range(arms):
             start = a * stride + PAD
             lowest = np.inf
-            for n in range(size):
+            cells[start] = payoffs[f, a, 0]
+            for n in range(1, totals[f] + 1):
                 cells[start + n] = payoffs[f, a, n]
-                if n > 0:
-                    step = payoffs[f, a, n] - payoffs[f, a, n - 1]
-                    lowest = step if step < lowest else lowest
+                step = payoffs[f, a, n] - payoffs[f, a, n - 1]
+                lowest = step if step < lowest else lowest
             least[a] = lowest
-        allocation.solve(cells, marks, least, arms, size - 1, size - 1, counts[f])
+        allocation.solve(cells, marks, least, arms, size - 1, totals[f], counts[f])
         total = 0.0
         for a in range(arms):
             total += payoffs[f, a, counts[f, a]]
@@ -353,11 +271,12 @@ def _solve(
 
 
 def solve_payoffs(
-    payoffs: NDArray[np.float64], dtype: type = np.float64
+    payoffs: NDArray[np.float64], pulls: NDArray | int, dtype: type = np.float64
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Best allocations of T pulls: values [S] and counts [S, K]."""
+    """Best allocations of ``pulls`` (one number or [S]): values [S] and counts [S, K]."""
     futures, arms, size = payoffs.shape
+    each = np.ascontiguousarray(np.broadcast_to(np.asarray(pulls, np.int64), (futures,)))
     cells, marks, least = allocation.workspace(arms, size - 1, dtype)
     values, counts = np.empty(futures), np.empty((futures, arms), np.int32)
-    _solve(payoffs, cells, marks, least, values, counts)
+    _solve(payoffs, each, cells, marks, least, values, counts)
     return values, counts

@@ -1,0 +1,74 @@
+"""Compiled XLA programs are kept on disk between processes, unless the user has decided otherwise.
+
+JAX keys a program by its code, its options and the compiler's version, so that nothing stale is
+served; the folder is also named by the processor, for homes that machines of several kinds share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import platform
+import sys
+import tempfile
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+# "off" for none, or a folder to use.
+VARIABLE = "IRSPPL_XLA_CACHE"
+_OFF = ("off", "0", "no", "false", "none")
+# Programs that take less than this to compile are compiled again.
+_WORTH_SECONDS = 0.2
+
+
+def switch_on() -> str | None:
+    """The folder that is used from now on, or None where nothing was changed.
+
+    A setting of JAX's own (its environment variables, or `jax.config` before irsppl is imported)
+    is left alone, and so is everything where no folder can be written to.
+    """
+    config: Any = jax.config
+    wanted = os.environ.get(VARIABLE, "").strip()
+    if wanted.lower() in _OFF or config.jax_compilation_cache_dir:
+        return None
+    if not config.jax_enable_compilation_cache:
+        return None
+    folder = pathlib.Path(wanted) if wanted else _user_folder() / f"xla-{_machine()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return None
+    config.update("jax_compilation_cache_dir", str(folder))
+    for name, value in (
+        ("jax_persistent_cache_min_compile_time_secs", _WORTH_SECONDS),
+        ("jax_persistent_cache_enable_xla_caches", "none"),
+    ):
+        if name.upper() not in os.environ:
+            config.update(name, value)
+    compilation_cache.reset_cache()  # a program compiled earlier may have found the cache off
+    return str(folder)
+
+
+def _user_folder() -> pathlib.Path:
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
+    elif sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(base) / "irsppl"
+
+
+def _machine() -> str:
+    """A short name of the processor and what it can do."""
+    told = [platform.machine(), platform.processor()]
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        told += next((line for line in lines if line.startswith(("flags", "Features"))), "").split()
+    except OSError:
+        pass
+    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:12]

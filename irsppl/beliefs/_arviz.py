@@ -1,0 +1,72 @@
+"""A belief as ArviZ data: draws of what it holds of the arms, and of rewards that it expects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from irsppl._checks import side_key
+from irsppl.beliefs._base import Belief
+from irsppl.outcomes import Outcome
+
+
+def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
+    """Draws of the arms' mean rewards and of one predictive reward, as ArviZ data.
+
+    Beliefs that came from a model keep it, whatever data they have seen: they add draws from the
+    prior. All are independent draws, so they form one chain.
+    """
+    import arviz as az
+
+    outcomes = _outcomes(belief, jax.random.split(key, num_draws))
+    groups = {
+        "posterior": {"mean_reward": np.asarray(outcomes.means)[None]},
+        "posterior_predictive": {"reward": np.asarray(outcomes.rewards)[None, :, :, 0]},
+    }
+    prior = _prior_draws(belief, jax.random.split(side_key(key, "prior"), num_draws))
+    if prior is not None:
+        means, rewards = prior
+        groups["prior"] = {"mean_reward": means[None]}
+        groups["prior_predictive"] = {"reward": rewards[None]}
+    arms = {"arm": np.arange(belief.num_arms)}
+    dims = {"mean_reward": ["arm"], "reward": ["arm"]}
+    if hasattr(az, "InferenceData"):  # ArviZ 0.x
+        return az.from_dict(**groups, coords=arms, dims=dims)
+    return az.from_dict(groups, coords=arms, dims=dims)  # ArviZ 1.x gives a DataTree
+
+
+@eqx.filter_jit
+def _outcomes(belief: Belief, keys: Array) -> Outcome:
+    return jax.vmap(lambda key: belief._sample(key, 1))(keys)
+
+
+def _prior_draws(belief: Any, keys: Array) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean rewards and one reward of each arm `[draws, K]` under the prior, where it is known."""
+
+    def draw(model: Any, key: Array, arm: Array) -> tuple[Array, Array]:
+        param_key, reward_key = jax.random.split(key)
+        # A joint model has one draw of its latents for all arms: the same key gives it to each.
+        own = param_key if model.joint else jax.random.fold_in(param_key, arm)
+        params = model.sample_prior(own)
+        at = arm if model.joint else None
+        reward = model.sample_reward(jax.random.fold_in(reward_key, arm), params, at)
+        return model.mean(params, at), reward
+
+    if getattr(belief, "model", None) is not None:
+        parts = [(belief.model, tuple(range(belief.num_arms)))]
+    elif getattr(belief, "models", None) is not None:
+        parts = list(zip(belief.models, belief.groups, strict=True))
+    else:
+        return None
+    size = (len(keys), belief.num_arms)
+    means, rewards = np.empty(size), np.empty(size)
+    for model, arms in parts:
+        of_arms = jax.vmap(lambda key, arm, m=model: draw(m, key, arm), in_axes=(None, 0))
+        every = jax.jit(jax.vmap(of_arms, in_axes=(0, None)))
+        means[:, arms], rewards[:, arms] = every(keys, jnp.asarray(arms))
+    return means, rewards

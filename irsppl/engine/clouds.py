@@ -1,0 +1,274 @@
+"""Paths of a rule on a belief made of points, where rewards are many or clouds have to move.
+
+Replications advance together (`irsppl.engine.lockstep`); densities and moves come from the user's
+model, in one XLA call for all that ask (`irsppl.beliefs._batch`). Groups have one fixed size, short
+ones are padded, and a cloud's random numbers come from its replication's own seed: no chunking of a
+simulation changes what a replication does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from irsppl.beliefs import _batch as batch
+from irsppl.beliefs._rejuvenation import Upkeep
+from irsppl.beliefs._subclouds import too_few
+from irsppl.engine.families import cloud
+from irsppl.engine.families.starts import Start
+from irsppl.engine.lockstep import (
+    ASKS_DENSITY,
+    ASKS_MOVE,
+    DONE,
+    Inbox,
+    Stage,
+    advance,
+    begin,
+    moved,
+    take_in_rows,
+)
+from irsppl.engine.situation import Situation
+from irsppl.policies.paths import Played
+
+# Below this share of its points, in effective sample size, a cloud is moved (as in live play).
+_LEAST_ESS = 0.5
+# Replications side by side: clouds that move have tables of their own, of so many bytes in all.
+_TABLE_BYTES = 192 * 2**20
+_TOGETHER = (16, 32, 64, 128, 256)
+# Rewards of a cloud are kept in room for a power of two, so that horizons share programs.
+_LEAST_ROOM = 128
+_LOW = np.uint64(2**32 - 1)
+
+
+class CloudPlay:
+    """Plays a rule; belongs to one thread at a time. Made anew for each call of `paths`."""
+
+    def __init__(
+        self,
+        start: Start,
+        rule: Any,
+        room: int,
+        horizon: int,
+        separable: bool,
+    ):
+        """room: most rewards that the bandit can still see; horizon: of futures within plans."""
+        self.start, self.rule = start, rule
+        arms, atoms, _ = start.tables.mass.shape
+        size = start.weights.shape[1]
+        self.together = _TOGETHER[-1]
+        if start.moving:
+            own = arms * atoms * size * (16 if start.held.joint else 8)
+            fits = [n for n in _TOGETHER if n * own <= _TABLE_BYTES]
+            self.together = fits[-1] if fits else _TOGETHER[0]
+        count, clouds = self.together, len(start.weights)
+        if start.held.joint:
+            self.clouds: Any = cloud.joint_clouds(
+                start.tables, count, horizon, start.moving, separable
+            )
+        else:
+            self.clouds = cloud.separate_clouds(start.tables, count, horizon, start.moving)
+        kept = max(_LEAST_ROOM, int(np.max(start.seen, initial=0)) + room)
+        self.kept = 1 << (kept - 1).bit_length()
+        self.stage = Stage(
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+            np.zeros((count, 4), np.uint64),
+            np.zeros(count, np.int64),
+            np.zeros(count),
+            np.zeros((count, clouds, self.kept)),
+            np.zeros((count, clouds, self.kept), np.int64),
+            np.zeros((count, clouds), np.int64),
+            np.ones((count, clouds)),
+            np.zeros(count),
+        )
+        self.inbox = Inbox(
+            np.zeros((count, room + 1), np.int64),
+            np.zeros((count, room + 1)),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+            np.zeros(2, np.int64),
+        )
+        self.row = np.zeros(size)
+        points = start.part.shape[1]
+        self.even = np.full(points, 1 / points, start.held.dtype)
+        self.group_of = {
+            c: (g, i) for g, own in enumerate(start.held.groups) for i, c in enumerate(own)
+        }
+        self.member = np.array([self.group_of[c][0] for c in range(clouds)])
+
+    def played(
+        self,
+        limits_of: Callable[[slice], Any],
+        state: Situation,
+        rewards: np.ndarray,
+        periods: np.ndarray,
+        seeds: np.ndarray,
+    ) -> Played:
+        """All replications, group by group: rewards [S, K, N], periods [S], seeds [S].
+
+        limits_of: the limits of some of the replications.
+        """
+        groups = [slice(i, i + self.together) for i in range(0, seeds.size, self.together)]
+        parts = [self._play(limits_of(g), state, rewards[g], periods[g], seeds[g]) for g in groups]
+        arms, ess, poor = (np.concatenate(field) for field in zip(*parts, strict=True))
+        return Played(arms, ess, poor)
+
+    def _play(
+        self,
+        limits: Any,
+        state: Situation,
+        rewards: np.ndarray,
+        periods: np.ndarray,
+        seeds: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As many replications as `together`, or fewer: arms [S, T], ess, poor."""
+        start, stage, count = self.start, self.stage, seeds.size
+        short = self.together - count
+        self.seeds = np.pad(np.asarray(seeds, np.uint64), (0, short))
+        self._begin(count)
+        actions = np.full((self.together, state.size), -1, np.int16)
+        rewards = np.pad(rewards, ((0, short), (0, 0), (0, 0)))
+        periods = np.pad(periods, (0, short))
+        enough = _LEAST_ESS * start.part.shape[1] if start.moving else 0.0
+        while True:
+            advance(
+                self.rule,
+                self.clouds,
+                limits,
+                stage,
+                self.inbox,
+                enough,
+                state.period,
+                state.remaining,
+                state.counts,
+                state.waiting,
+                rewards,
+                periods,
+                actions,
+            )
+            if np.all(stage.status == DONE):
+                least, poor = stage.least[:count].copy(), self.poor[:count]
+                return actions[:count], least, poor | too_few(least, start.part.shape[1])
+            self._for_each_group(ASKS_DENSITY, lambda g, who: self._weigh(g, who, enough))
+            self._for_each_group(ASKS_MOVE, self._move)
+
+    def _begin(self, count: int) -> None:
+        start, stage = self.start, self.stage
+        begin(self.clouds, stage, self.inbox, start.weights, self.seeds, count)
+        self.params = [
+            {
+                name: np.broadcast_to(leaf, (self.together, *leaf.shape)).copy()
+                for name, leaf in own.items()
+            }
+            for own in start.held.params
+        ]
+        self.part = np.broadcast_to(start.part, (self.together, *start.part.shape)).copy()
+        every: list[Any] = [np.tile(x, (self.together, 1)) for x in start.upkeep]
+        self.upkeep = Upkeep(*every)
+        self.number = np.zeros(self.together, np.int64)
+        self.poor = np.zeros(self.together, bool)
+        old = min(start.rewards.shape[1], self.kept)
+        stage.record[:, :, :old] = start.rewards[None, :, :old]
+        stage.record_arms[:, :, :old] = start.arms[None, :, :old]
+        for c, (g, _) in self.group_of.items():  # padded with a possible reward
+            stage.record[:, c, old:] = start.held.models[g].support.inside
+        stage.record_arms[:, :, old:] = 0
+        stage.seen[:] = start.seen[None]
+        stage.inflation[:] = start.upkeep.inflation[None]
+        sizes = 1.0 / np.sum(start.weights**2, axis=1)
+        stage.least[:] = np.min(sizes / start.upkeep.inflation)
+
+    def _for_each_group(self, status: int, answer: Callable[[int, np.ndarray], None]) -> None:
+        asking = np.flatnonzero(self.stage.status == status)
+        if not asking.size:
+            return
+        groups = self.member[self._cloud_of(asking)]
+        for g in range(len(self.start.held.models)):
+            who = asking[groups == g]
+            if who.size:
+                answer(g, who)
+
+    def _cloud_of(self, who: np.ndarray) -> np.ndarray:
+        return np.zeros(who.size, np.int64) if self.start.held.joint else self.stage.arm[who]
+
+    def _places(self, who: np.ndarray) -> np.ndarray:
+        return np.array([self.group_of[c][1] for c in self._cloud_of(who).tolist()], np.int64)
+
+    def _weigh(self, g: int, who: np.ndarray, enough: float) -> None:
+        """Densities of the rewards that these replications bring in."""
+        full = np.pad(who, (0, self.together - who.size), mode="edge")
+        places = self._places(full)
+        params = {name: leaf[full, places] for name, leaf in self.params[g].items()}
+        dtype = self.upkeep.inflation.dtype if self.start.moving else np.float32
+        rewards = self.stage.reward[full].astype(_float(params, dtype))
+        arms = self.stage.arm[full].astype(np.int32)
+        logs = np.asarray(batch.densities(self.start.held.models[g], params, rewards, arms))
+        take_in_rows(self.clouds, self.stage, who, logs, self.row, enough)
+
+    def _move(self, g: int, who: np.ndarray) -> None:
+        start, stage = self.start, self.stage
+        model, size = start.held.models[g], who.size
+        full = np.pad(who, (0, self.together - size), mode="edge")
+        own, places = self._cloud_of(full), self._places(full)
+        dtype = self.upkeep.inflation.dtype
+        points = start.part.shape[1]
+        weights = self.clouds.weights[full] if start.held.joint else self.clouds.weights[full, own]
+        with np.errstate(divide="ignore"):
+            logs = np.log(weights[:, :points]).astype(dtype)
+        seeds = self.seeds[full]
+        given: Any = (
+            {name: leaf[full, places] for name, leaf in self.params[g].items()},
+            logs,
+            self.part[full, own].astype(np.int32),
+            stage.record[full, own].astype(dtype),
+            stage.record_arms[full, own].astype(np.int32),
+            stage.seen[full, own].astype(np.int32),
+            Upkeep(*(x[full, own] for x in self.upkeep)),
+            np.stack([seeds >> np.uint64(32), seeds & _LOW], 1).astype(np.uint32),
+            self.number[full].astype(np.int32),
+        )
+        made = jax.tree.map(np.asarray, batch.move(model, batch.CloudBatch(*given), np.int32(size)))
+        self.number[who] += 1
+        own, places = own[:size], places[:size]
+        for name, leaf in made.params.items():
+            self.params[g][name][who, places] = leaf[:size]
+        self.part[who, own] = made.part[:size]
+        for kept, new in zip(self.upkeep, made.upkeep, strict=True):
+            kept[who, own] = new[:size]
+        self.poor[who] |= made.poor[:size].any(axis=1)
+        for i, s in enumerate(who.tolist()):
+            self._place(model, s, made, i)
+        inflation = np.maximum(made.upkeep.inflation[:size].astype(np.float64), 1.0)
+        moved(self.clouds, stage, who, inflation, points)
+
+    def _place(self, model: Any, s: int, made: batch.MovedClouds, i: int) -> None:
+        """New points and tables of a cloud."""
+        clouds, row = self.clouds, s + 1
+        params = {name: leaf[i] for name, leaf in made.params.items()}
+        mass = np.zeros((made.mu.shape[2], 0, made.mu.shape[1]), np.float32)
+        if self.start.atoms > 0:
+            seed = np.array([self.seeds[s] & _LOW, 2**31 + self.number[s]], np.uint32)
+            mass = np.asarray(batch.atom_laws(model, self.start.atoms, params, self.even, seed))
+        elif self.start.atoms < 0:
+            mass = np.asarray(batch.value_laws(model, params))
+        if self.start.held.joint:
+            clouds.slot[s] = row
+            cloud.place_joint(clouds, row, made.mu[i].T, mass)
+            return
+        if clouds.slot[s] == 0:
+            for array in (clouds.mu, clouds.mu32, clouds.likelihood, clouds.law, clouds.logs):
+                array[row] = array[0]
+            clouds.slot[s] = row
+        cloud.place_separate(clouds, row, int(self.stage.arm[s]), made.mu[i, :, 0], mass[0])
+
+
+def _float(params: dict[str, np.ndarray], fallback: Any) -> Any:
+    """The precision of the model's latents."""
+    for leaf in params.values():
+        if np.issubdtype(leaf.dtype, np.floating):
+            return leaf.dtype
+    return fallback

@@ -1,0 +1,435 @@
+"""Clouds of many replications that are played side by side, each with weights of its own.
+
+A cloud's points stay those of the start until it is moved; from then on its replication has points
+and tables of its own. Rules see one replication at a time, as plain `Points` or `JointPoints`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.cache import kernel
+from irsppl.engine.families.joint import JointPoints
+from irsppl.engine.families.points import Points
+from irsppl.engine.families.weights import BLOCK, SUMS, dot, settle
+from irsppl.engine.verbs import INLINE, implements
+from irsppl.inner.cpu.rng import KERNEL
+
+
+class Tables(NamedTuple):
+    """Points and the probabilities of R rewards at each."""
+
+    mu: NDArray[np.float64]  # [K, M]; separate arms: rising
+    mass: NDArray[np.floating]  # [K, R, M]
+    values: NDArray[np.float64]  # [K, R] the rewards, or [K, 0] where atoms serve plans only
+
+
+class SeparateClouds(NamedTuple):
+    """S replications of K independent arms with N points each. Row 0 of what has S + 1 rows is the
+    start's, row s + 1 that of replication s once it has moved."""
+
+    slot: NDArray[np.int64]  # [S]: which row is the replication's
+    values: NDArray[np.float64]  # [K, R]
+    mu: NDArray[np.float64]  # [S + 1, K, N]
+    mu32: NDArray[np.float32]
+    likelihood: NDArray[np.float32]  # [S + 1, K, R, N]
+    law: NDArray[np.float32]  # [S + 1, K, N, R]
+    weights: NDArray[np.float64]  # [S, K, N]
+    sums: NDArray[np.float64]  # [S, K, N]
+    means: NDArray[np.float64]  # [S, K]
+    span: NDArray[np.int64]  # [S, K, 2]
+    logs: NDArray[np.float32]  # [S + 1, K, R, N] of the likelihood; R = 0 where rewards are many
+    new: NDArray[np.float64]  # [N] work array, and all below: see `Points`
+    tallies: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    point: NDArray[np.int64]
+    drawn: NDArray[np.int64]
+    path: NDArray[np.float32]
+    scale: NDArray[np.float64]
+    trail: NDArray[np.float64]
+    ends: NDArray[np.int64]
+
+
+class JointClouds(NamedTuple):
+    """S replications of N points of latents that all arms share; rows as in `SeparateClouds`."""
+
+    slot: NDArray[np.int64]  # [S]
+    values: NDArray[np.float64]  # [K, R]
+    mu: NDArray[np.float64]  # [S + 1, K, N]
+    order: NDArray[np.int64]  # [S + 1, K, N]
+    mu32: NDArray[np.float32]  # in the arm's own order
+    likelihood: NDArray[np.float32]  # [S + 1, K, R, N] in the arm's own order
+    plain: NDArray[np.float32]  # [S + 1, K, R, N] in the points' order
+    plain_mu: NDArray[np.float32]  # [S + 1, K, N]
+    law: NDArray[np.float32]  # [S + 1, K, N, R]
+    weights: NDArray[np.float64]  # [S, N]
+    sums: NDArray[np.float64]  # [S, N]
+    means: NDArray[np.float64]  # [S, K]
+    logs: NDArray[np.float32]  # [S + 1, K, R or 0, N] in the points' order
+    new: NDArray[np.float64]  # [N] work array, and all below: see `JointPoints`
+    reach: NDArray[np.int64]
+    tallies: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    span: NDArray[np.int64]
+    point: NDArray[np.int64]
+    drawn: NDArray[np.int64]
+    path: NDArray[np.float32]
+    scale: NDArray[np.float64]
+    trail: NDArray[np.float64]
+    ends: NDArray[np.int64]
+    rest: NDArray[np.float32]
+    atoms: NDArray[np.int64]
+    spare: NDArray[np.float32]
+
+
+def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> SeparateClouds:
+    """Room for `count` replications; futures of so many rewards; moving: points may change."""
+    arms, atoms, points = start.mass.shape
+    size = whole_blocks(points)
+    rows = count + 1 if moving else 1
+    few = start.values.shape[1] > 0
+    made = SeparateClouds(
+        np.zeros(count, np.int64),
+        start.values,
+        np.empty((rows, arms, size)),
+        np.empty((rows, arms, size), np.float32),
+        np.empty((rows, arms, atoms, size), np.float32),
+        np.empty((rows, arms, size, atoms), np.float32),
+        np.empty((count, arms, size)),
+        np.empty((count, arms, size)),
+        np.empty((count, arms)),
+        np.zeros((count, arms, 2), np.int64),
+        np.empty((rows, arms, atoms if few else 0, size), np.float32),
+        np.empty(size),
+        np.empty(atoms, np.int64),
+        np.empty(size),
+        np.zeros(arms, np.int64),
+        np.zeros(arms, np.int64),
+        np.empty((arms, horizon + 1, size), np.float32),
+        np.empty((arms, horizon + 1)),
+        np.empty((arms, horizon + 1)),
+        np.zeros((arms, horizon + 1, 2), np.int64),
+    )
+    for arm in range(arms):
+        place_separate(made, 0, arm, start.mu[arm], start.mass[arm])
+    return made
+
+
+def whole_blocks(points: int) -> int:
+    """Room for so many points: plans work on whole blocks."""
+    return points + -points % BLOCK
+
+
+def place_separate(clouds: SeparateClouds, row: int, arm: int, mu: Any, mass: Any) -> None:
+    """Points [n], rising, and probabilities [r, n] of rewards of one arm of one replication.
+
+    There is room for more points, which weigh nothing, and for more rewards, which never come.
+    """
+    for means in (clouds.mu[row, arm], clouds.mu32[row, arm]):
+        means[: len(mu)], means[len(mu) :] = mu, mu[-1]
+    tabulate(np.ascontiguousarray(mass), clouds.likelihood[row, arm], clouds.law[row, arm])
+    if clouds.logs.shape[2]:
+        with np.errstate(divide="ignore"):
+            clouds.logs[row, arm] = np.log(clouds.likelihood[row, arm])
+
+
+@kernel
+def tabulate(mass: Any, likelihood: Any, law: Any) -> None:
+    """From probabilities [r, n]: rows scaled to a largest entry of 1 [R, N], sums [N, R]."""
+    atoms, points = mass.shape
+    for r in range(likelihood.shape[0]):
+        top = 0.0
+        if r < atoms:
+            for j in range(points):
+                top = mass[r, j] if mass[r, j] > top else top
+        inv = np.float32(1.0 / top if top > 0.0 else 0.0)
+        for j in range(likelihood.shape[1]):
+            likelihood[r, j] = mass[r, j] * inv if r < atoms and j < points else 0.0
+    for j in range(law.shape[0]):
+        total = np.float32(0.0)
+        for r in range(law.shape[1]):
+            if r < atoms and j < points:
+                total += mass[r, j]
+            law[j, r] = total if r < atoms and j < points else 1.0
+
+
+def joint_clouds(
+    start: Tables, count: int, horizon: int, moving: bool, separable: bool
+) -> JointClouds:
+    """The same for shared latents; separable: whether the rule is V-Zero-separable."""
+    arms, atoms, points = start.mass.shape
+    size = whole_blocks(points)
+    rows = count + 1 if moving else 1
+    few = start.values.shape[1] > 0
+    length = horizon if separable else 0
+    made = JointClouds(
+        np.zeros(count, np.int64),
+        start.values,
+        np.empty((rows, arms, size)),
+        np.empty((rows, arms, size), np.int64),
+        np.empty((rows, arms, size), np.float32),
+        np.empty((rows, arms, atoms, size), np.float32),
+        np.empty((rows, arms, atoms, size), np.float32),
+        np.empty((rows, arms, size), np.float32),
+        np.empty((rows, arms, size, atoms), np.float32),
+        np.empty((count, size)),
+        np.empty((count, size)),
+        np.empty((count, arms)),
+        np.empty((rows, arms, atoms if few else 0, size), np.float32),
+        np.empty(size),
+        np.zeros(2, np.int64),
+        np.empty(atoms, np.int64),
+        np.empty(size),
+        np.zeros((arms, 2), np.int64),
+        np.zeros(arms, np.int64),
+        np.zeros(arms, np.int64),
+        np.empty((arms, horizon + 1, size), np.float32),
+        np.empty((arms, horizon + 1)),
+        np.empty((arms, horizon + 1)),
+        np.zeros((arms, horizon + 1, 2), np.int64),
+        np.empty((arms, length, size), np.float32),
+        np.empty((arms, length), np.int64),
+        np.empty((2, size), np.float32),
+    )
+    place_joint(made, 0, start.mu, start.mass)
+    return made
+
+
+def place_joint(clouds: JointClouds, row: int, mu: Any, mass: Any) -> None:
+    """Points [K, n] and probabilities [K, r, n] of one replication, in the points' order."""
+    points = mu.shape[1]
+    means = clouds.mu[row]
+    means[:, :points], means[:, points:] = mu, mu[:, -1:]
+    order = np.argsort(means, axis=1, kind="stable")
+    clouds.order[row], clouds.plain_mu[row] = order, means
+    clouds.mu32[row] = np.take_along_axis(means, order, axis=1)
+    for arm, own in enumerate(mass):
+        tabulate(np.ascontiguousarray(own), clouds.plain[row, arm], clouds.law[row, arm])
+    clouds.likelihood[row] = np.take_along_axis(clouds.plain[row], order[:, None, :], axis=2)
+    if clouds.logs.shape[2]:
+        with np.errstate(divide="ignore"):
+            clouds.logs[row] = np.log(clouds.plain[row])
+
+
+def as_points(start: Tables, weights: NDArray[np.float64], horizon: int) -> Points:
+    """A single belief [K, N] of independent arms, for decisions from it."""
+    made = separate_clouds(start, 1, horizon, moving=False)
+    rows: Any = (made.mu, made.likelihood, made.logs, made.law, made.mu32, made.likelihood)
+    own: Any = (made.weights, made.sums, made.means, made.span)
+    work: Any = made[made._fields.index("tallies") :]
+    return Points(weights, made.values, *(x[0] for x in rows), *(x[0] for x in own), *work)
+
+
+def as_joint_points(
+    start: Tables, weights: NDArray[np.float64], horizon: int, separable: bool
+) -> JointPoints:
+    """The same of latents that all arms share, weights [N]."""
+    made = joint_clouds(start, 1, horizon, False, separable)
+    rows: Any = (made.mu, made.plain, made.logs, made.law, made.order, made.mu32, made.likelihood)
+    own: Any = (made.weights, made.sums, made.means)
+    work: Any = made[made._fields.index("reach") : made._fields.index("rest")]
+    rest: Any = (made.plain[0], made.plain_mu[0], made.rest, made.atoms, made.spare)
+    return JointPoints(
+        weights, made.values, *(x[0] for x in rows), *(x[0] for x in own), *work, *rest
+    )
+
+
+# ------------------------------------------------------------------ verbs
+
+
+def choose_in(
+    clouds: Any, s: int, rule: Any, limits: Any, rng: Any, period: int, remaining: int
+) -> int:
+    """`choose` of a rule with replication s as its family."""
+    raise TypeError("compiled code only")
+
+
+def start_cloud(clouds: Any, s: int, weights: Any) -> None:
+    """Replication s back at the start, with these weights."""
+    raise TypeError("compiled code only")
+
+
+def weigh(clouds: Any, s: int, arm: int, row: Any, least: float) -> float:
+    """Multiply weights by a row of likelihoods [N]; returns the effective sample size.
+
+    Where that lies below ``least`` the weights stay as they are: the cloud has to be moved.
+    """
+    raise TypeError("compiled code only")
+
+
+def weigh_known(clouds: Any, s: int, arm: int, atom: int, least: float) -> float:
+    """The same with one of the arm's few rewards."""
+    raise TypeError("compiled code only")
+
+
+def even_out(clouds: Any, s: int, arm: int, count: int) -> None:
+    """The first ``count`` points weigh the same: the cloud has been moved."""
+    raise TypeError("compiled code only")
+
+
+@implements(choose_in, SeparateClouds)
+def _(clouds, s, rule, limits, rng, period, remaining):
+    row = clouds.slot[s]
+    family = Points(
+        clouds.weights[s],
+        clouds.values,
+        clouds.mu[row],
+        clouds.likelihood[row],
+        clouds.logs[row],
+        clouds.law[row],
+        clouds.mu32[row],
+        clouds.likelihood[row],
+        clouds.weights[s],
+        clouds.sums[s],
+        clouds.means[s],
+        clouds.span[s],
+        clouds.tallies,
+        clouds.scores,
+        clouds.point,
+        clouds.drawn,
+        clouds.path,
+        clouds.scale,
+        clouds.trail,
+        clouds.ends,
+    )
+    return verbs.choose(rule, family, limits, rng, period, remaining)
+
+
+@implements(choose_in, JointClouds)
+def _(clouds, s, rule, limits, rng, period, remaining):
+    row = clouds.slot[s]
+    family = JointPoints(
+        clouds.weights[s],
+        clouds.values,
+        clouds.mu[row],
+        clouds.plain[row],
+        clouds.logs[row],
+        clouds.law[row],
+        clouds.order[row],
+        clouds.mu32[row],
+        clouds.likelihood[row],
+        clouds.weights[s],
+        clouds.sums[s],
+        clouds.means[s],
+        clouds.reach,
+        clouds.tallies,
+        clouds.scores,
+        clouds.span,
+        clouds.point,
+        clouds.drawn,
+        clouds.path,
+        clouds.scale,
+        clouds.trail,
+        clouds.ends,
+        clouds.plain[row],
+        clouds.plain_mu[row],
+        clouds.rest,
+        clouds.atoms,
+        clouds.spare,
+    )
+    return verbs.choose(rule, family, limits, rng, period, remaining)
+
+
+@njit(**SUMS)
+def _times(weights: NDArray, row: NDArray, out: NDArray) -> tuple[float, float]:
+    """``out = weights * row``; its sum and its sum of squares."""
+    total, squares = 0.0, 0.0
+    for j in range(weights.size):
+        w = weights[j] * row[j]
+        out[j] = w
+        total += w
+        squares += w * w
+    return total, squares
+
+
+@njit(**KERNEL)
+def _copy(source: NDArray, target: NDArray) -> None:
+    for j in range(source.size):
+        target[j] = source[j]
+
+
+@njit(**KERNEL)
+def _even(weights: NDArray, count: int) -> None:
+    for j in range(weights.size):
+        weights[j] = 1.0 / count if j < count else 0.0
+
+
+@njit(**INLINE)
+def _size(total: float, squares: float) -> float:
+    return total * total / squares if squares > 0.0 and total < np.inf else 0.0
+
+
+@implements(weigh, SeparateClouds)
+def _(clouds, s, arm, row, least):
+    total, squares = _times(clouds.weights[s, arm], row, clouds.new)
+    ess = _size(total, squares)
+    if ess > 0.0 and ess >= least:
+        _copy(clouds.new, clouds.weights[s, arm])
+        _settled(clouds, s, arm, total)
+    return ess
+
+
+@njit(**INLINE)
+def _settled(clouds: SeparateClouds, s: int, arm: int, total: float) -> None:
+    weights = clouds.weights[s, arm]
+    settle(weights, clouds.sums[s, arm], total, clouds.span[s, arm])
+    clouds.means[s, arm] = dot(weights, clouds.mu[clouds.slot[s], arm])
+
+
+@implements(weigh, JointClouds)
+def _(clouds, s, arm, row, least):
+    total, squares = _times(clouds.weights[s], row, clouds.new)
+    ess = _size(total, squares)
+    if ess > 0.0 and ess >= least:
+        _copy(clouds.new, clouds.weights[s])
+        _settled_joint(clouds, s, total)
+    return ess
+
+
+@njit(**INLINE)
+def _settled_joint(clouds: JointClouds, s: int, total: float) -> None:
+    settle(clouds.weights[s], clouds.sums[s], total, clouds.reach)
+    for a in range(clouds.means.shape[1]):
+        clouds.means[s, a] = dot(clouds.weights[s], clouds.mu[clouds.slot[s], a])
+
+
+@implements(weigh_known, SeparateClouds)
+def _(clouds, s, arm, atom, least):
+    return weigh(clouds, s, arm, clouds.likelihood[clouds.slot[s], arm, atom], least)
+
+
+@implements(weigh_known, JointClouds)
+def _(clouds, s, arm, atom, least):
+    return weigh(clouds, s, arm, clouds.plain[clouds.slot[s], arm, atom], least)
+
+
+@implements(start_cloud, SeparateClouds)
+def _(clouds, s, weights):
+    clouds.slot[s] = 0
+    for a in range(weights.shape[0]):
+        _copy(weights[a], clouds.weights[s, a])
+        _settled(clouds, s, a, 1.0)
+
+
+@implements(start_cloud, JointClouds)
+def _(clouds, s, weights):
+    clouds.slot[s] = 0
+    _copy(weights[0], clouds.weights[s])
+    _settled_joint(clouds, s, 1.0)
+
+
+@implements(even_out, SeparateClouds)
+def _(clouds, s, arm, count):
+    _even(clouds.weights[s, arm], count)
+    _settled(clouds, s, arm, 1.0)
+
+
+@implements(even_out, JointClouds)
+def _(clouds, s, arm, count):
+    _even(clouds.weights[s], count)
+    _settled_joint(clouds, s, 1.0)

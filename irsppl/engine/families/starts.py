@@ -1,0 +1,191 @@
+"""Beliefs of points on the host: how play of them begins, and single decisions with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from irsppl._checks import host64
+from irsppl.beliefs import _batch as batch
+from irsppl.beliefs._rejuvenation import Upkeep
+from irsppl.beliefs._subclouds import thin
+from irsppl.engine.families import cloud
+
+# Reward atoms of plans, where rewards may take infinitely many values.
+ATOMS = 256
+# A cloud that can move needs fewer points than one that cannot: of more than so many a simulation
+# takes a quarter, but no fewer.
+_POINTS = 256
+_SHARE = 4
+
+
+class Held(NamedTuple):
+    """Weighted points. C clouds: one per arm, or a single one for all."""
+
+    joint: bool
+    models: tuple[Any, ...]
+    groups: tuple[tuple[int, ...], ...]  # which clouds are of each model
+    params: tuple[dict[str, np.ndarray], ...]  # [clouds of the model, M, ...]
+    weights: np.ndarray  # [C, M]
+    mu: np.ndarray  # [K, M]
+    dtype: np.dtype
+
+
+class Start(NamedTuple):
+    """Where play begins. N: M points in whole blocks."""
+
+    held: Held
+    tables: cloud.Tables
+    weights: np.ndarray  # [C, N]
+    atoms: int  # R where plans draw from atoms, -1 where rewards are few, 0 where no plan draws
+    moving: bool
+    part: np.ndarray  # [C, M], and all below: what moves need
+    rewards: np.ndarray  # [C, B] seen so far
+    arms: np.ndarray  # [C, B]
+    seen: np.ndarray  # [C]
+    upkeep: Upkeep  # [C] each
+
+
+def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
+    """How play of a belief of points begins; None where fixed tables say all (`Points`).
+
+    needs: what the rule asks; one that draws no rewards needs no tables of atoms.
+    """
+    held = _held(belief)
+    many = any(model.reward_values is None for model in held.models)
+    moving = bool(getattr(belief, "moving", False))
+    if not many and not moving:
+        return None
+    atoms = -1 if not many else ATOMS if _plans(needs) else 0
+    clouds, count = held.weights.shape
+    if not moving:
+        nothing, one = np.zeros((clouds, 0)), cast(Any, np.ones(clouds))
+        zero, upkeep = np.zeros(clouds, np.int64), Upkeep(one, one, one)
+        part, weights = np.zeros((clouds, count), np.int64), _in_blocks(held.weights)
+        tables = _tables(held, atoms)
+        return Start(held, tables, weights, atoms, False, part, nothing, nothing, zero, upkeep)
+    lead = (lambda x: np.asarray(x)[None]) if held.joint else np.asarray
+    part, chosen = lead(belief.part), None
+    if count > _POINTS:
+        chosen = thin(held.weights, part, _heights(held), max(_POINTS, count // _SHARE))
+        held, part = _taken(held, chosen), np.take_along_axis(part, chosen, axis=1)
+    tables = _few(belief, held, chosen) if atoms < 0 else _tables(held, atoms)
+    rewards = lead(belief.rewards)
+    return Start(
+        held,
+        tables,
+        _in_blocks(held.weights),
+        atoms,
+        True,
+        part,
+        rewards,
+        lead(belief.arms) if held.joint else np.zeros(rewards.shape),
+        lead(belief.seen),
+        Upkeep(*cast(Any, (lead(belief.inflation), lead(belief.step), lead(belief.acceptance)))),
+    )
+
+
+def _plans(needs: frozenset[str]) -> bool:
+    """Whether a rule draws rewards."""
+    return bool(needs - {"means", "quantile", "gain"})
+
+
+def _held(belief: Any) -> Held:
+    joint = not belief.is_independent
+    lead = (lambda x: np.asarray(x)[None]) if joint else np.asarray
+    params = (belief.params,) if joint else belief.params
+    weights = np.exp(host64(lead(belief.log_weights)))
+    mu = host64(belief.mu)
+    return Held(
+        joint,
+        (belief.model,) if joint else tuple(belief.models),
+        ((0,),) if joint else tuple(map(tuple, belief.groups)),
+        tuple({name: lead(leaf) for name, leaf in own.items()} for own in params),
+        weights / weights.sum(axis=1, keepdims=True),
+        mu.T if joint else mu,
+        np.asarray(belief.log_weights).dtype,
+    )
+
+
+def _heights(held: Held) -> np.ndarray:
+    """[C, M]: what points are put in order by."""
+    return held.mu.mean(axis=0, keepdims=True) if held.joint else held.mu
+
+
+def _taken(held: Held, chosen: np.ndarray) -> Held:
+    """Only the chosen points [C, m] of each cloud, equally weighted."""
+
+    def gather(leaf: np.ndarray, own: np.ndarray) -> np.ndarray:
+        return np.stack([row[points] for row, points in zip(leaf, own, strict=True)])
+
+    params = tuple(
+        {name: gather(leaf, chosen[list(group)]) for name, leaf in own.items()}
+        for own, group in zip(held.params, held.groups, strict=True)
+    )
+    rows = np.broadcast_to(chosen, (len(held.mu), chosen.shape[1]))
+    return held._replace(
+        params=params,
+        weights=np.full(chosen.shape, 1.0 / chosen.shape[1]),
+        mu=np.take_along_axis(held.mu, rows, axis=1),
+    )
+
+
+def _in_blocks(weights: np.ndarray) -> np.ndarray:
+    """Weights [C, M] with points that weigh nothing."""
+    return np.pad(weights, ((0, 0), (0, cloud.whole_blocks(weights.shape[1]) - weights.shape[1])))
+
+
+def _few(belief: Any, held: Held, chosen: np.ndarray | None) -> cloud.Tables:
+    """Tables where rewards are few, of the chosen points [C, M]."""
+    found = belief.reward_tables()
+    mass = np.moveaxis(found.likelihood, 1, 0) if held.joint else found.likelihood  # [K, N, R]
+    if chosen is not None:
+        rows = np.broadcast_to(chosen, held.mu.shape)
+        mass = np.take_along_axis(mass, rows[:, :, None], axis=1)
+    return cloud.Tables(held.mu, np.moveaxis(mass, 1, 2), np.asarray(found.values, np.float64))
+
+
+def _tables(held: Held, atoms: int) -> cloud.Tables:
+    """Tables of atoms that stand for rewards that are many."""
+    arms, points = held.mu.shape
+    mass = np.zeros((arms, atoms, points), np.float32)
+    for model, group, own in zip(held.models, held.groups, held.params, strict=True):
+        for place, c in enumerate(group):
+            if atoms:
+                one = {name: leaf[place] for name, leaf in own.items()}
+                weights, seed = held.weights[c].astype(held.dtype), np.array([0, c], np.uint32)
+                made = np.asarray(batch.atom_laws(model, atoms, one, weights, seed))
+                mass[slice(None) if held.joint else slice(c, c + 1)] = made
+    return cloud.Tables(held.mu, mass, np.zeros((arms, 0)))
+
+
+# ------------------------------------------------------------------ single decisions
+
+
+# Tables by what they are made of: a loop of decisions asks for them every time.
+_KEPT: dict[Any, cloud.Tables] = {}
+_MOST_KEPT = 8
+
+
+def decision_family(belief: Any, needs: frozenset[str]) -> Callable[[int, int], Any]:
+    """What makes the family of single decisions, where rewards may take infinitely many values."""
+    atoms = ATOMS if _plans(needs) else 0
+
+    def make(horizon: int, copies: int) -> Any:
+        held = _held(belief)
+        leaves = [leaf.tobytes() for own in held.params for leaf in own.values()]
+        place = (held.models, held.groups, atoms, *leaves)
+        tables = _KEPT.get(place)
+        if tables is None:
+            while len(_KEPT) >= _MOST_KEPT:
+                _KEPT.pop(next(iter(_KEPT)), None)
+            tables = _KEPT[place] = _tables(held, atoms)
+        weights = _in_blocks(held.weights)
+        room = max(horizon, 1)
+        if held.joint:
+            return cloud.as_joint_points(tables, weights[0], room, "separable" in needs)
+        return cloud.as_points(tables, weights, room)
+
+    return make

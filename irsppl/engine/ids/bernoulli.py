@@ -1,0 +1,256 @@
+"""Information-directed sampling with 0/1 rewards.
+
+Fixed Gauss-Legendre nodes, at which the CDFs are carried from reward to reward by their one-step
+recurrence; between decisions only the tables of arms change of which a reward has come in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.ids.mixture import (
+    FLOOR,
+    SETTLED,
+    TINY,
+    minimise,
+    moments,
+    product,
+    score,
+)
+from irsppl.engine.verbs import implements
+from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.rng import KERNEL
+from irsppl.inner.cpu.special import beta_start
+
+_BLOCK: Final = 8
+
+
+class Bernoulli(NamedTuple):
+    """n nodes; tables: CDF by recurrence, density term, CDF, r = f / F and s = E[mu | mu <= x]."""
+
+    form: int
+    x: NDArray[np.float64]  # [n]
+    weights: NDArray[np.float64]  # [n]
+    inside: NDArray[np.float64]  # [n] 1 / (x (1 - x))
+    first: NDArray[np.float64]  # [5, K, n] at the start
+    first_state: NDArray[np.float64]  # [2, K] xi and nu that they belong to
+    tables: NDArray[np.float64]  # [5, K, n]
+    state: NDArray[np.float64]  # [2, K]
+    small: NDArray[np.float64]  # [3, K] work array
+    cross: NDArray[np.float64]  # [K, K] work array
+    lines: NDArray[np.float64]  # [2, n] work array
+    opening: NDArray[np.float64]  # [3] the first mixture: arms i, j, probability of i; i < 0: new
+    mixture: NDArray[np.float64]  # [3] that of the state now
+
+
+def bernoulli_rule(form: int, xi: Any, nu: Any, pulls: int) -> Bernoulli:
+    """Arms xi, nu [K] that are pulled so many times at most."""
+    state = np.array([xi, nu], np.float64)
+    x, weights = _unit_nodes(state[0], state[1] - state[0], pulls)
+    arms, inside = state.shape[1], 1.0 / (x * (1.0 - x))
+    tables = np.empty((5, arms, x.size))
+    for a in range(arms):
+        _beta_tables(*state[:, a], x, tables[0, a], tables[1, a])
+        _beta_derive(*state[:, a], x, inside, *tables[:, a])
+    return Bernoulli(
+        form,
+        x,
+        weights,
+        inside,
+        tables,
+        state,
+        tables.copy(),
+        state.copy(),
+        np.empty((3, arms)),
+        np.empty((arms, arms)),
+        np.empty((2, x.size)),
+        np.full(3, -1.0),
+        np.full(3, -1.0),
+    )
+
+
+def _unit_nodes(alpha: NDArray, beta: NDArray, pulls: int) -> tuple[NDArray, NDArray]:
+    """Nodes and weights on [0, 1] that resolve every belief met within ``pulls`` more rewards.
+
+    Near 1/2, where they are widest apart, nodes lie at most 0.9 standard deviations of the
+    narrowest belief apart.  Beta densities that are infinite at an end take nodes in the angle
+    whose squared sine is x, where they are tame.
+    """
+    narrowest = float(np.max(alpha + beta)) + pulls
+    ends = min(float(np.min(alpha)), float(np.min(beta)))
+    density = 3.5 if ends >= 1.0 else 5.5
+    size = max(48, _BLOCK * math.ceil(density * math.sqrt(narrowest) / _BLOCK))
+    nodes, weights = np.polynomial.legendre.leggauss(size)
+    if ends >= 1.0:
+        return 0.5 * (nodes + 1.0), 0.5 * weights
+    angle = 0.25 * np.pi * (nodes + 1.0)
+    return np.sin(angle) ** 2, 0.25 * np.pi * weights * np.sin(2.0 * angle)
+
+
+@njit(**KERNEL)
+def _beta_tables(
+    xi: float,
+    nu: float,
+    x: NDArray[np.float64],
+    below: NDArray[np.float64],
+    p: NDArray[np.float64],
+) -> None:
+    """CDF and x^a (1-x)^b / B(a, b) of one arm at the nodes."""
+    for j in range(x.size):
+        below[j], p[j] = beta_start(xi, nu - xi, x[j])
+
+
+@njit(**KERNEL, fastmath={"contract"})
+def _beta_advance(
+    reward: float,
+    xi: float,
+    nu: float,
+    x: NDArray[np.float64],
+    below: NDArray[np.float64],
+    p: NDArray[np.float64],
+) -> None:
+    """Carry one arm's tables over a reward earned in belief (xi, nu)."""
+    if reward > 0.5:
+        inv = 1.0 / xi
+        for j in range(x.size):
+            q = p[j] * inv
+            below[j] -= q
+            q *= x[j] * nu
+            p[j] = q if q > TINY else TINY
+    else:
+        inv = 1.0 / (nu - xi)
+        for j in range(x.size):
+            q = p[j] * inv
+            below[j] += q
+            q *= (1.0 - x[j]) * nu
+            p[j] = q if q > TINY else TINY
+
+
+@njit(**KERNEL, fastmath={"contract", "arcp"})
+def _beta_derive(
+    xi: float,
+    nu: float,
+    x: NDArray[np.float64],
+    inside: NDArray[np.float64],
+    below: NDArray[np.float64],
+    p: NDArray[np.float64],
+    cdf: NDArray[np.float64],
+    r: NDArray[np.float64],
+    s: NDArray[np.float64],
+) -> None:
+    """One arm's ``r = f / F`` and ``s = E[mu | mu <= x]``; ``inside`` is 1 / (x (1 - x)).
+
+    The recurrence leaves F in the left tail as rounding error of either sign.  Any positive value
+    will do there: ``r`` times the product of the CDFs cancels it, and ``s`` is kept in [0, x].
+    """
+    mean = xi / nu
+    inv = 1.0 / xi
+    for j in range(x.size):
+        f = below[j]
+        f = f if f > FLOOR else FLOOR
+        cdf[j] = f
+        f = 1.0 / f
+        r[j] = p[j] * inside[j] * f
+        given = mean * (1.0 - p[j] * inv * f)
+        given = given if given > 0.0 else 0.0
+        s[j] = given if given < x[j] else x[j]
+
+
+@njit(**KERNEL)
+def beta_mixture(
+    form: int,
+    x: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    cdf: NDArray[np.float64],
+    r: NDArray[np.float64],
+    s: NDArray[np.float64],
+    small: NDArray[np.float64],
+    cross: NDArray[np.float64],
+    lines: NDArray[np.float64],
+) -> tuple[int, int, float]:
+    """Arms i, j and the probability of i."""
+    count = cdf.shape[0]
+    n = x.size
+    prob, delta, gain = small[0], small[1], small[2]
+    product(count, weights, cdf, n, lines[0])
+    leader = moments(count, n, x, lines[0], r, s, prob, cross, lines[1])
+    rest = 0.0
+    for b in range(count):
+        if b != leader:
+            rest += prob[b]
+    if rest < SETTLED:
+        return leader, leader, 1.0
+    score(form, count, prob, cross, delta, gain)
+    return minimise(delta, gain, count)
+
+
+@implements(verbs.reset, Bernoulli)
+def _(part):
+    for a in range(part.state.shape[1]):
+        if part.state[1, a] > part.first_state[1, a]:
+            for i in range(5):
+                for j in range(part.x.size):
+                    part.tables[i, a, j] = part.first[i, a, j]
+            for i in range(2):
+                part.state[i, a] = part.first_state[i, a]
+    for i in range(3):
+        part.mixture[i] = part.opening[i]
+
+
+@implements(verbs.choose, Bernoulli)
+def _(rule, family, limits, rng, period, remaining):
+    arms = family.xi.size
+    if remaining == 1:  # information could not pay
+        chosen = 0
+        for a in range(1, arms):
+            if verbs.mean(family, a) > verbs.mean(family, chosen):
+                chosen = a
+        return chosen
+    state, tables = rule.state, rule.tables
+    opening = True
+    for a in range(arms):
+        known = state[1, a]
+        while state[1, a] < family.nu[a] - 0.5:
+            reward = 1.0 if state[0, a] < family.xi[a] - 0.5 else 0.0
+            _beta_advance(reward, state[0, a], state[1, a], rule.x, tables[0, a], tables[1, a])
+            state[0, a] += reward
+            state[1, a] += 1.0
+        if state[1, a] > known:
+            rule.mixture[0] = -1.0
+            _beta_derive(
+                state[0, a],
+                state[1, a],
+                rule.x,
+                rule.inside,
+                tables[0, a],
+                tables[1, a],
+                tables[2, a],
+                tables[3, a],
+                tables[4, a],
+            )
+        opening = opening and state[1, a] == rule.first_state[1, a]
+    if rule.mixture[0] < 0.0:
+        first, second, share = beta_mixture(
+            rule.form,
+            rule.x,
+            rule.weights,
+            tables[2],
+            tables[3],
+            tables[4],
+            rule.small,
+            rule.cross,
+            rule.lines,
+        )
+        rule.mixture[0], rule.mixture[1], rule.mixture[2] = first, second, share
+        if opening:
+            for i in range(3):
+                rule.opening[i] = rule.mixture[i]
+    if rule.mixture[0] == rule.mixture[1] or random.uniform(rng) < rule.mixture[2]:
+        return np.int64(rule.mixture[0])
+    return np.int64(rule.mixture[1])

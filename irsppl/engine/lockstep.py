@@ -1,0 +1,227 @@
+"""Play of clouds: replications advance until one needs what only the user's model knows.
+
+That is the density of a reward that may take infinitely many values, or new points for a cloud
+whose weights have degenerated. The kernel below plays each replication as far as it can; the
+caller (`irsppl.engine.clouds`) answers all that is asked in one XLA call each, and comes back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irsppl.engine import verbs
+from irsppl.engine.cache import kernel
+from irsppl.engine.families.cloud import choose_in, even_out, start_cloud, weigh, weigh_known
+from irsppl.engine.families.weights import atom_of
+from irsppl.engine.limits import Delayed, Prompt, Waiting
+from irsppl.engine.verbs import implements
+from irsppl.inner.cpu.rng import seed_state
+
+RUNNING: Final = 0
+ASKS_DENSITY: Final = 1  # of its next reward at its points
+ASKS_MOVE: Final = 2
+DONE: Final = 3
+
+
+class Stage(NamedTuple):
+    """How far each of S replications has come."""
+
+    status: NDArray[np.int64]  # [S]
+    time: NDArray[np.int64]  # [S] periods played
+    delivered: NDArray[np.int64]  # [S] whether this period's arrivals are in the inbox
+    rngs: NDArray[np.uint64]  # [S, 4]
+    arm: NDArray[np.int64]  # [S] of the reward that is being brought in
+    reward: NDArray[np.float64]  # [S]
+    # Rewards in the belief: of each arm, or in row 0 of all arms where they share their latents.
+    record: NDArray[np.float64]  # [S, K or 1, B]
+    record_arms: NDArray[np.int64]  # [S, K or 1, B]
+    seen: NDArray[np.int64]  # [S, K or 1]
+    inflation: NDArray[np.float64]  # [S, K or 1] of variances, by copies that moves did not part
+    least: NDArray[np.float64]  # [S] the least effective sample size that a decision was made with
+
+
+class Inbox(NamedTuple):
+    """Stands where limits expect a family: keeps what they let through."""
+
+    arms: NDArray[np.int64]  # [S, P]
+    rewards: NDArray[np.float64]  # [S, P]
+    count: NDArray[np.int64]  # [S]
+    read: NDArray[np.int64]  # [S]
+    at: NDArray[np.int64]  # [2]: the replication; 1 where rewards are kept, 0 where it is a replay
+
+
+@implements(verbs.observe, Inbox)
+def _(family, arm, reward):
+    if family.at[1] == 1:
+        s = family.at[0]
+        n = family.count[s]
+        family.arms[s, n] = arm
+        family.rewards[s, n] = reward
+        family.count[s] = n + 1
+
+
+def _turn_to(delay, s):
+    """The replication whose delays are next."""
+    raise TypeError("compiled code only")
+
+
+@implements(_turn_to, Prompt, Waiting)
+def _(delay, s):
+    pass
+
+
+@implements(_turn_to, Delayed)
+def _(delay, s):
+    delay.now[0] = s
+
+
+@kernel
+def begin(clouds: Any, stage: Stage, inbox: Inbox, weights: Any, seeds: Any, count: int) -> None:
+    """Every replication at the start; those from ``count`` on are padding."""
+    for s in range(seeds.size):
+        stage.status[s] = RUNNING if s < count else DONE
+        stage.time[s] = 0
+        stage.delivered[s] = 0
+        inbox.count[s] = 0
+        inbox.read[s] = 0
+        seed_state(seeds[s], stage.rngs[s])
+        start_cloud(clouds, s, weights)
+
+
+@kernel
+def _judge(stage: Stage, s: int, ess: float, enough: float) -> None:
+    """The reward that is being brought in has been weighed: enter it, and see what it has left."""
+    arm = stage.arm[s]
+    c = arm if stage.seen.shape[1] > 1 else 0
+    n = stage.seen[s, c]
+    stage.record[s, c, n] = stage.reward[s]
+    stage.record_arms[s, c, n] = arm
+    stage.seen[s, c] = n + 1
+    if ess < enough and ess > 0.0:
+        stage.status[s] = ASKS_MOVE
+        return
+    # A reward that is impossible at every point leaves the weights, and shows as a size of zero.
+    stage.least[s] = min(stage.least[s], ess / stage.inflation[s, c])
+    stage.status[s] = RUNNING
+
+
+@kernel
+def advance(
+    rule: Any,
+    clouds: Any,
+    limits: Any,
+    stage: Stage,
+    inbox: Inbox,
+    enough: float,
+    period: int,
+    remaining: int,
+    counts: Any,
+    columns: Any,
+    rewards: Any,
+    periods: Any,
+    actions: Any,
+) -> None:
+    """Play every running replication until it asks for something or ends.
+
+    ``enough``: the effective sample size below which a cloud is moved (0: never). The rest as in
+    `irsppl.engine.loops.play`. The limits hold the state of one replication: it is made again by
+    going through the arms pulled so far, which costs next to nothing.
+    """
+    few = clouds.values.shape[1] > 0
+    for s in range(stage.status.size):
+        if stage.status[s] != RUNNING:
+            continue
+        rng = stage.rngs[s]
+        t = stage.time[s]
+        inbox.at[0] = s
+        inbox.at[1] = 0
+        _turn_to(limits.delay, s)
+        verbs.reset(rule)  # what a rule keeps is where a search begins, no more
+        verbs.reset(limits.delay)
+        verbs.reset(limits.purse)
+        for a in range(counts.size):
+            limits.made[a] = counts[a]
+        left = remaining
+        for u in range(t):
+            verbs.deliver(limits.delay, inbox, period + u)
+            arm: Any = np.int64(actions[s, u])
+            n = columns[arm] + limits.made[arm] - counts[arm]
+            verbs.take(limits.delay, inbox, arm, n, rewards[s, arm, n], period + u)
+            limits.made[arm] += 1
+            left = verbs.pay(limits.purse, arm, left - 1)
+        if stage.delivered[s] == 1:
+            verbs.deliver(limits.delay, inbox, period + t)
+        inbox.at[1] = 1
+        while True:
+            if t >= periods[s] or left <= 0:
+                stage.status[s] = DONE
+                break
+            while inbox.read[s] < inbox.count[s]:
+                i = inbox.read[s]
+                arm = inbox.arms[s, i]
+                stage.arm[s] = arm
+                stage.reward[s] = inbox.rewards[s, i]
+                inbox.read[s] = i + 1
+                if not few:
+                    stage.status[s] = ASKS_DENSITY
+                    break
+                atom = atom_of(clouds.values, arm, inbox.rewards[s, i])
+                _judge(stage, s, weigh_known(clouds, s, arm, atom, enough), enough)
+                if stage.status[s] != RUNNING:
+                    break
+            if stage.status[s] != RUNNING:
+                break
+            inbox.count[s] = 0
+            inbox.read[s] = 0
+            if stage.delivered[s] == 0:
+                verbs.deliver(limits.delay, inbox, period + t)
+                stage.delivered[s] = 1
+                continue
+            arm = choose_in(clouds, s, rule, limits, rng, period + t, left)
+            if arm < 0 or not verbs.affordable(limits.purse, arm):
+                stage.status[s] = DONE
+                break
+            actions[s, t] = arm
+            if t + 1 == periods[s]:
+                stage.status[s] = DONE
+                break  # nobody looks at the last reward
+            n = columns[arm] + limits.made[arm] - counts[arm]
+            verbs.take(limits.delay, inbox, arm, n, rewards[s, arm, n], period + t)
+            limits.made[arm] += 1
+            left = verbs.pay(limits.purse, arm, left - 1)
+            t += 1
+            stage.delivered[s] = 0
+        stage.time[s] = t
+
+
+@kernel
+def take_in_rows(clouds: Any, stage: Stage, who: Any, logs: Any, row: Any, enough: float) -> None:
+    """The rewards of replications ``who``, with log-densities ``logs`` [B, n]; row [N] is work."""
+    points = logs.shape[1]
+    for i in range(who.size):
+        top = -np.inf
+        for j in range(points):
+            top = max(top, logs[i, j])
+        for j in range(row.size):
+            row[j] = 0.0
+        if top > -np.inf and top < np.inf:
+            for j in range(points):
+                row[j] = np.exp(logs[i, j] - top)
+        s = who[i]
+        _judge(stage, s, weigh(clouds, s, stage.arm[s], row, enough), enough)
+
+
+@kernel
+def moved(clouds: Any, stage: Stage, who: Any, inflation: Any, points: int) -> None:
+    """The clouds of these replications have new points: they weigh the same."""
+    for i in range(who.size):
+        s = who[i]
+        arm = stage.arm[s]
+        c = arm if stage.seen.shape[1] > 1 else 0
+        even_out(clouds, s, arm, points)
+        stage.inflation[s, c] = inflation[i]
+        stage.least[s] = min(stage.least[s], points / inflation[i])
+        stage.status[s] = RUNNING

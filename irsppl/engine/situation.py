@@ -1,0 +1,76 @@
+"""What kernels ask of a bandit, as numbers on the host."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irsppl.bandit import Bandit
+
+
+class NaturalState(NamedTuple):
+    """A natural family's state (`irsppl.inner.cpu.families`) without JAX arrays round it."""
+
+    code: int
+    xi: NDArray[np.float64]
+    nu: NDArray[np.float64]
+    noise_sd: NDArray[np.float64]
+
+    @property
+    def is_independent(self) -> bool:
+        return True
+
+    def kernel_state(self) -> tuple[int, NDArray, NDArray, NDArray]:
+        return tuple(self)
+
+
+class Situation(NamedTuple):
+    """A bandit at one moment. K arms."""
+
+    belief: Any
+    period: int
+    remaining: int
+    size: int  # periods that arrays have room for
+    counts: NDArray[np.int64]  # [K] pulls made
+    waiting: NDArray[np.int64]  # [K] of which are pending
+    pulled: NDArray[np.int64] = np.empty(0, np.int64)  # arms of the pending pulls, in their order
+    made: NDArray[np.int64] = np.empty(0, np.int64)  # and the periods in which they were made
+    delay: Any = None
+    purse: Any = None
+    capped: bool = False
+    survivor: NDArray[np.float64] | None = None
+    bandit: Bandit | None = None
+
+    @property
+    def num_arms(self) -> int:
+        return self.counts.size
+
+    @property
+    def plain(self) -> bool:
+        """Nothing limits play, and nothing is pending."""
+        limits = (self.delay, self.purse, self.survivor)
+        return all(limit is None for limit in limits) and not self.waiting.any()
+
+
+def situation_of(bandit: Bandit) -> Situation:
+    made = np.array(bandit.pending, np.int64)
+    record = np.empty(0) if bandit.pulled is None else np.asarray(bandit.pulled)
+    pulled = record[made].astype(np.int64)
+    arms = bandit.num_arms
+    return Situation(
+        bandit.belief,
+        int(bandit.period),
+        int(bandit.remaining),
+        bandit.size,
+        np.array(bandit.counts, np.int64),
+        np.bincount(pulled, minlength=arms).astype(np.int64),
+        pulled,
+        made,
+        bandit.delay,
+        bandit.purse,
+        bandit.capped,
+        None if bandit.law is None else np.array(bandit.law.values, np.float64),
+        bandit,
+    )

@@ -1,0 +1,177 @@
+"""Solved bandits: the table of a policy, how states are ranked in it, and checks of arguments."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+MAX_STATES: Final = 200_000_000
+"""Default limit on state evaluations of the general solvers (seconds to a minute)."""
+
+MAX_STATES_TWO_ARMED: Final = 4_000_000_000
+"""Default limit for two Bernoulli arms, whose inner loop is vectorised (about 3 ns a state)."""
+
+MAX_BYTES: Final = 1_000_000_000
+"""Default limit on working memory and policy table together."""
+
+_TIE: Final = 1e-12
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Layouts of the policy table.
+THRESHOLD: Final = 0
+BITS: Final = 1
+DENSE: Final = 2
+
+
+@dataclass(frozen=True, eq=False)
+class BellmanSolution:
+    """Optimal value and policy of one bandit.
+
+    ``table`` has one of three layouts, named by ``kind``: thresholds or bits for two Bernoulli
+    arms, one int8 per state otherwise.  Treat both as private and use :meth:`actions`.
+    """
+
+    value: float
+    """V*, the optimal expected (weighted) total reward."""
+    q: NDArray[np.float64]
+    """[K] value of pulling each arm first and going on optimally."""
+    horizon: int
+    num_arms: int
+    num_categories: int
+    kind: int = field(repr=False)
+    table: NDArray = field(repr=False)
+    ranks: NDArray[np.int64] = field(repr=False)
+    """[K*C, T+2] rank contributions, see :func:`rank_table`; empty for two-armed layouts."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the policy."""
+        return self.table.nbytes + self.ranks.nbytes
+
+    def actions(self, counts: ArrayLike) -> NDArray[np.int64]:
+        """Optimal arm in each of many states.
+
+        Parameters
+        ----------
+        counts
+            int ``[..., K, C]``; the period is the total count, which must be below the horizon.
+
+        Returns
+        -------
+        int64 ``[...]``
+        """
+        x = np.asarray(counts)
+        shape = (self.num_arms, self.num_categories)
+        if x.shape[-2:] != shape:
+            raise ValueError(f"counts must have shape [..., {shape[0]}, {shape[1]}], got {x.shape}")
+        if x.dtype.kind not in "iub":
+            raise ValueError(f"counts must be integers, got dtype {x.dtype}")
+        flat = np.ascontiguousarray(x.reshape(-1, shape[0] * shape[1]), dtype=np.int64)
+        if flat.size and (flat.min() < 0 or flat.sum(axis=1).max() >= self.horizon):
+            raise ValueError(f"counts must be >= 0 with a total below the horizon {self.horizon}")
+        out = np.empty(flat.shape[0], np.int64)
+        _lookup_many(self.kind, self.table, self.ranks, flat, out)
+        return out.reshape(x.shape[:-2])
+
+
+def num_states(horizon: int, num_arms: int, num_categories: int = 2) -> int:
+    """Number of states (count vectors with total below the horizon): C(T - 1 + KC, KC)."""
+    cells = num_arms * num_categories
+    return math.comb(horizon - 1 + cells, cells)
+
+
+# ------------------------------------------------------------------------------- ranking and lookup
+
+
+def rank_table(horizon: int, cells: int) -> NDArray[np.int64]:
+    """Rank contributions ``[M, T+2]`` with ``M`` cells.
+
+    Let ``r_i = x_i + ... + x_{M-1}`` be the suffix sums of a count vector.  Within its layer the
+    vector has rank ``sum_{i>=1} table[i, r_i]``, where ``table[i, r] = C(r + M-1-i, M-i)`` counts
+    the vectors of a smaller suffix sum; ``table[0, t]`` is the number of states before layer
+    ``t``.  The rank does not involve ``r_0 = t``: a vector and the vector with one more count in
+    cell 0 share it, and a count in any other cell raises it.  That is what lets one array hold
+    V_t and V_{t+1} at once when ranks are visited in ascending order.
+    """
+    return np.array(
+        [
+            [math.comb(r + cells - 1 - i, cells - i) for r in range(horizon + 2)]
+            for i in range(cells)
+        ],
+        dtype=np.int64,
+    )
+
+
+@njit(cache=True, nogil=True)
+def lookup(kind: int, table: NDArray, ranks: Ints, x: Ints) -> int:
+    """Action in the state with counts ``x [K*C]``, flattened arm by arm."""
+    if kind == DENSE:
+        suffix = 0
+        index = 0
+        for i in range(x.size - 1, 0, -1):
+            suffix += x[i]
+            index += ranks[i, suffix]
+        return int(table[index + ranks[0, suffix + x[0]]])
+    n1 = x[0] + x[1]
+    s1 = x[1]
+    n2 = x[2] + x[3]
+    s2 = x[3]
+    t = n1 + n2
+    if kind == THRESHOLD:
+        index = t * (t + 1) * (t + 2) // 6 + n1 * (t + 1) - n1 * (n1 - 1) // 2 + s2
+        return 0 if s1 >= table[index] else 1
+    index = bit_row(t, n1) + s1 * (n2 + 1) + s2
+    return int((table[index >> 3] >> (index & 7)) & 1)
+
+
+@njit(cache=True, nogil=True)
+def bit_row(t: int, n1: int) -> int:
+    """Number of two-armed states before those of period ``t`` with ``n1`` pulls of arm 0."""
+    before = t * (t + 1) * (t + 2) * (t + 3) // 24
+    squares = (n1 - 1) * n1 * (2 * n1 - 1) // 6
+    return before + n1 * (t + 1) + t * (n1 * (n1 - 1) // 2) - squares
+
+
+@njit(cache=True, nogil=True)
+def _lookup_many(kind: int, table: NDArray, ranks: Ints, counts: Ints, out: Ints) -> None:
+    for i in range(counts.shape[0]):
+        out[i] = lookup(kind, table, ranks, counts[i])
+
+
+# -------------------------------------------------------------------------------- argument checking
+
+
+def check_horizon(horizon: int) -> int:
+    if int(horizon) != horizon or horizon < 1:
+        raise ValueError(f"horizon must be a positive integer, got {horizon}")
+    return int(horizon)
+
+
+def check_weights(weights: ArrayLike | None, horizon: int) -> NDArray[np.float64]:
+    if weights is None:
+        return np.ones(horizon)
+    w = np.ascontiguousarray(weights, dtype=np.float64)
+    if w.shape != (horizon,) or not np.all(np.isfinite(w)) or np.any(w < 0.0):
+        raise ValueError(f"weights must be {horizon} finite numbers >= 0, got {weights!r}")
+    return w
+
+
+def tie_band(weights: NDArray[np.float64], largest: float) -> NDArray[np.float64]:
+    """[T] differences that count as ties, see the module's docstring."""
+    return _TIE * largest * np.cumsum(weights[::-1])[::-1]
+
+
+def check_size(
+    what: str, states: int, work: int, num_bytes: int, max_states: float, max_bytes: float
+) -> None:
+    if work > max_states or num_bytes > max_bytes:
+        raise ValueError(
+            f"{what}: {states:,} states, {work:,} state evaluations and {num_bytes / 1e6:,.0f} MB, "
+            f"above the limit of {max_states:,.0f} evaluations or {max_bytes / 1e6:,.0f} MB; "
+            "shorten the horizon or raise max_states / max_bytes"
+        )

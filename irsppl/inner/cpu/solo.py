@@ -1,0 +1,165 @@
+"""What pulls pay in IRS.V-Solo as a policy, along one sampled future.
+
+One-armed values would need a table for every posterior and every number of periods, so one table of
+Gaussian arms serves all: up to steps too small to matter, a one-armed value depends on what the
+posterior is worth over what is left, and on the distance to the option in posterior deviations.
+A policy needs no exact mean of zero.
+"""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from irsppl.inner.cpu import families
+from irsppl.inner.cpu.one_armed import REACH, gaussian_slopes
+from irsppl.inner.cpu.rng import KERNEL
+
+__all__ = ["CELLS", "pay", "slopes_table"]
+
+_PRIOR, _PERIODS = 0.25, 400
+CELLS = 24
+_ROOT_HALF = math.sqrt(0.5)
+
+
+@lru_cache(maxsize=1)
+def slopes_table() -> tuple[NDArray[np.float32], float]:
+    """(slope and half the curvature [periods, X, 2], step of its grid)."""
+    table, step, _ = gaussian_slopes(_PRIOR, _PERIODS, _PERIODS)
+    return table, step
+
+
+@njit(**KERNEL)
+def _deviation(family: int, mean: float, worth: float, noise_sd: float) -> float:
+    """Posterior standard deviation of an arm's mean, about."""
+    if family == families.BETA_BERNOULLI:
+        return math.sqrt(mean * (1.0 - mean) / (worth + 1.0))
+    if family == families.NORMAL_NORMAL:
+        return noise_sd / math.sqrt(worth)
+    if family == families.GAMMA_POISSON:
+        return math.sqrt(mean / worth)
+    return mean / math.sqrt(max(worth - 1.0, 0.5))
+
+
+@njit(**KERNEL)
+def _second(x: NDArray[np.float64]) -> float:
+    """The second largest."""
+    first, second = -np.inf, -np.inf
+    for value in x:
+        if value > first:
+            first, second = value, first
+        elif value > second:
+            second = value
+    return second
+
+
+@njit(**KERNEL)
+def _others(
+    levels: NDArray[np.float64], cdfs: NDArray[np.float64], low: float, width: float
+) -> None:
+    """CDFs [K, cells + 1] of the arms at the edges of the cells."""
+    for a in range(levels.shape[1]):
+        for e in range(CELLS + 1):
+            apart = (levels[0, a] - low - e * width) / levels[1, a]
+            cdfs[a, e] = 0.5 * math.erfc(apart * _ROOT_HALF)
+
+
+@njit(**KERNEL)
+def _slopes(
+    table: NDArray[np.float32],
+    step: float,
+    row: int,
+    mean: float,
+    sd: float,
+    low: float,
+    width: float,
+    weights: NDArray[np.float64],
+) -> tuple[float, float]:
+    """(slope, half the curvature) of the one-armed value, averaged over the options."""
+    last = table.shape[1] - 1
+    slope, bend = 0.0, 0.0
+    for g in range(CELLS):
+        weight = weights[g]
+        if weight > 1e-4:
+            at = ((mean - low - (g + 0.5) * width) / sd + REACH) / step
+            at = min(max(at, 0.0), np.float64(last))
+            y = min(int(at), last - 1)
+            up = at - y
+            slope += weight * ((1.0 - up) * table[row, y, 0] + up * table[row, y + 1, 0])
+            bend += weight * ((1.0 - up) * table[row, y, 1] + up * table[row, y + 1, 1])
+    return slope, bend
+
+
+@njit(**KERNEL)
+def pay(
+    code: int,
+    paths: NDArray[np.float64],
+    nu: NDArray[np.float64],
+    noise_sd: NDArray[np.float64],
+    remaining: int,
+    scale: float,
+    level: float,
+    table: NDArray[np.float32],
+    step: float,
+    cdfs: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    levels: NDArray[np.float64],
+    cells: NDArray[np.float32],
+    start: int,
+    stride: int,
+    least: NDArray[np.float64],
+) -> None:
+    """Running sums of what pulls pay, at ``cells[start + a stride + n]``; the least of one pull.
+
+    ``paths`` [K, remaining]: posterior means along the future; ``nu`` [K]: what each posterior is
+    worth now; code: of the family; cdfs [K, CELLS + 1], weights [CELLS], levels [2, K]: work.
+    """
+    num_arms = nu.size
+    known = min(max(1, int(level * remaining + 0.5)), remaining - 1)
+    for a in range(num_arms):
+        mean = paths[a, known]
+        levels[0, a] = mean
+        levels[1, a] = max(_deviation(code, mean, nu[a] + known, noise_sd[a]), 1e-9)
+    # Cells from below the second best of the arms to above the best.
+    high = -np.inf
+    for a in range(num_arms):
+        least[a] = levels[0, a] - 3.5 * levels[1, a]
+        high = max(high, levels[0, a] + 3.5 * levels[1, a])
+    low = _second(least)
+    width = (high - low) / CELLS
+    _others(levels, cdfs, low, width)
+    for a in range(num_arms):
+        before = 0.0
+        for g in range(CELLS):
+            below = 1.0
+            if g < CELLS - 1:
+                for b in range(num_arms):
+                    if b != a:
+                        below *= cdfs[b, g + 1]
+            weights[g] = below - before
+            before = below
+        place = start + a * stride
+        cells[place] = 0.0
+        total, lowest = 0.0, np.inf
+        for n in range(remaining):
+            mean = paths[a, n]
+            pays, left = mean, remaining - 1 - n
+            if left > 0:
+                worth = nu[a] + n
+                sd = max(_deviation(code, mean, worth, noise_sd[a]), 1e-9)
+                ratio = worth / left
+                row = int((ratio * (_PERIODS - 1) - _PRIOR) / (1.0 + ratio) + 0.5)
+                row = min(max(row, 0), _PERIODS - 2)
+                times = left / (_PERIODS - 1.0 - row)
+                slope, bend = _slopes(table, step, row, mean, sd, low, width, weights)
+                change = paths[a, n + 1] - mean
+                after = _deviation(code, paths[a, n + 1], worth + 1.0, noise_sd[a])
+                square = change * change + after * after - sd * sd
+                bend *= math.sqrt(times) / (sd * math.sqrt(worth))
+                pays -= scale * times * (change * slope + square * bend)
+            lowest = min(lowest, pays)
+            total += pays
+            cells[place + n + 1] = total
+        least[a] = lowest

@@ -1,0 +1,120 @@
+"""Control variates: numbers of a future whose mean is known, which steady a bound. No penalties.
+
+Two kinds. The true mean of an arm has the predictive mean as its expectation, whatever the
+constraints and however the arms are correlated. And which point of its set of particles is the
+truth of a future is drawn at random, so that a value less its mean given the set has mean zero
+exactly, and no law of the prior is needed.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from irsppl._checks import host64
+from irsppl.bandit import Bandit
+from irsppl.beliefs import LinearGaussian
+from irsppl.beliefs._conjugate import Conjugate
+from irsppl.outcomes import Outcome
+
+# Each fitted slope costs a degree of freedom.
+_MOST_ARMS = 50
+
+
+class ControlVariate(eqx.Module):
+    """A number of each future."""
+
+    # Whether `values` runs no XLA.
+    on_host: ClassVar[bool] = True
+
+    @property
+    @abc.abstractmethod
+    def label(self) -> str:
+        """Its name among the columns of a sample."""
+
+    @abc.abstractmethod
+    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
+        """Of each future of a batch."""
+
+    def kernels_serve(self, bandit: Bandit) -> bool:
+        return self.on_host
+
+    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
+        return {self.label: self.values(bandit, outcomes)}
+
+
+class ArmMean(ControlVariate):
+    """mu_a."""
+
+    arm: int = eqx.field(static=True)
+
+    @property
+    def label(self) -> str:
+        return f"mean of arm {self.arm}"
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        return np.asarray(outcomes.means, np.float64)[:, self.arm]
+
+
+def mean_controls(bandit: Bandit) -> dict[ArmMean, float]:
+    """The means with their expectations; none where the belief only approximates its prior."""
+    if not isinstance(bandit.belief, (Conjugate, LinearGaussian)) or bandit.num_arms > _MOST_ARMS:
+        return {}
+    return {ArmMean(a): m for a, m in enumerate(host64(bandit.belief.predictive_mean()))}
+
+
+class GivenSet(ControlVariate):
+    """The mean of a penalty's value given the particles that a future brought."""
+
+    on_host: ClassVar[bool] = False
+    of: ClassVar[str]  # the penalty
+
+    @property
+    def label(self) -> str:
+        return f"{self.of} given its set"
+
+    @abc.abstractmethod
+    def per_period(self, bandit: Bandit, outcome: Outcome) -> Float[Array, ""]:
+        """Of one future; traceable."""
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        return np.asarray(_given_sets(self, bandit, outcomes), np.float64)
+
+
+@eqx.filter_jit
+def _given_sets(control: GivenSet, bandit: Bandit, outcomes: Outcome) -> Float[Array, " S"]:
+    return bandit.remaining * jax.vmap(lambda o: control.per_period(bandit, o))(outcomes)
+
+
+class TSGivenSet(GivenSet):
+    """T E[max_a mu_a | set]."""
+
+    of: ClassVar[str] = "ts"
+
+    def per_period(self, bandit: Bandit, outcome: Outcome) -> Array:
+        return outcome.belief.mean_max()
+
+
+class FHGivenSet(GivenSet):
+    """T E[max_a mu_hat_{a, T-1} | set], for binary rewards."""
+
+    of: ClassVar[str] = "irs.fh"
+
+    def per_period(self, bandit: Bandit, outcome: Outcome) -> Array:
+        return outcome.belief.future_mean_max(bandit.remaining - 1, bandit.size)
+
+
+def set_controls(bandit: Bandit) -> list[GivenSet]:
+    """The controls that apply: none unless each future brings a set of its own."""
+    belief = bandit.belief
+    if not belief.brings_sets or bandit.constraints:
+        return []
+    found: list[GivenSet] = [TSGivenSet()]
+    if belief.is_binary and not bandit.pending:
+        found.append(FHGivenSet())
+    return found

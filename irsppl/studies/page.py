@@ -1,0 +1,140 @@
+"""A study's report.html: what was asked, the table, the figure, certificates, how to repeat it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from irsppl._html import document, section, text
+from irsppl._html import table as html_table
+from irsppl.studies.study import Study
+
+_PACKAGES = ("irsppl", "jax", "numpyro", "numba", "numpy", "xarray")
+
+
+def page(
+    study: Study,
+    data: xr.Dataset,
+    told: str,
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: str,
+    figure: bytes,
+) -> str:
+    """headers, rows, notes: those of the study's table; figure: a PNG."""
+    shown = [[cell.replace("**", "") for cell in row] for row in rows]
+    heads = [head or "name" for head in headers]
+    picture = base64.b64encode(figure).decode()
+    parts = [
+        section("What was asked", _asked(study, data)),
+        section(
+            "The table",
+            html_table("table", told, heads, shown),
+            "".join(f"<p>{text(line)}</p>" for line in notes.splitlines() if line),
+        ),
+        section(
+            "The figure",
+            f'<figure><img src="data:image/png;base64,{picture}" alt="Regret against the horizon, '
+            'one line for each policy and each bound; the numbers are in table.csv and data.nc">'
+            "</figure>",
+            "<p>Lines with markers are policies: lower is better. Dashed lines are bounds: no "
+            "policy has less regret on average. Where the two nearly meet, little is left to gain. "
+            "Bands are two standard errors.</p>",
+        ),
+    ]
+    certified = certificates(data)
+    if len(certified):
+        cells = [
+            [name, f"{row['share']:.2%}", f"{row['surely']:.2%}"]
+            for name, row in certified.iterrows()
+        ]
+        parts.append(
+            section(
+                "Certificates",
+                html_table(
+                    "certificates",
+                    f"Share of the optimum, by the bound {certified.attrs['penalty']}",
+                    ["policy", "earns at least (estimate)", "with 97.5 % confidence"],
+                    cells,
+                ),
+                "<p>That bound is the least of those above. Where they are sampled, the least of "
+                "several estimates is a little too low by chance; <code>irsppl.certify</code> "
+                "chooses on other futures than it estimates with.</p>",
+            )
+        )
+    parts.append(section("How to repeat it", _repeat(study, data)))
+    return document(
+        study.title, f"<h1>{text(study.title)}</h1><p>{text(told)}</p>", "\n".join(parts)
+    )
+
+
+def certificates(data: xr.Dataset) -> pd.DataFrame:
+    """Each policy's share of the tightest bound at the table's horizon, and its lower limit.
+
+    The value of a policy is W^TS - regret, and W^TS = bound + regret bound.
+    """
+    at = data.sel(horizon=data.attrs["table_horizon"])
+    if "bound" not in at or not at.sizes.get("penalty") or not at.sizes.get("policy"):
+        return pd.DataFrame()
+    known = at["bound"].dropna("penalty")
+    if not known.size or float(known.min()) <= 0:
+        return pd.DataFrame()
+    penalty = str(known["penalty"].values[int(np.argmin(known.values))])
+    cell = at.sel(penalty=penalty)
+    upper, error = float(cell["bound"]), float(cell["regret_bound_stderr"])
+    rows = {}
+    for policy in at["policy"].values.tolist():
+        regret = at["regret"].sel(policy=policy).values
+        gap = float(regret.mean()) - float(cell["regret_bound"])
+        spread = math.hypot(float(regret.std(ddof=1)) / math.sqrt(len(regret)), error)
+        share = 1 - gap / upper
+        rows[policy] = {"share": share, "surely": min(1.0, share - 1.96 * spread / upper)}
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.attrs["penalty"] = penalty
+    return table
+
+
+def _asked(study: Study, data: xr.Dataset) -> str:
+    definition = study.definition()
+    lines = {
+        "arms": definition["arms"],
+        "horizon": study.told_horizon(),
+        "constraints": definition["options"] or "none",
+        "policies": ", ".join(definition["policies"]),
+        "bounds": ", ".join(definition["penalties"]),
+        "replications": f"{data.attrs['replications']:,}",
+    }
+
+    def said(value: object) -> str:
+        return value if isinstance(value, str) else json.dumps(value, default=str)
+
+    items = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{text(said(value)[:400])}</dd></div>"
+        for name, value in lines.items()
+    )
+    return f"<dl>{items}</dl>"
+
+
+def _repeat(study: Study, data: xr.Dataset) -> str:
+    found = {"Python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    command = f"irsppl study {study.name} --replications {data.attrs['replications']}"
+    versions = ", ".join(f"{name} {number}" for name, number in found.items())
+    return (
+        f"<pre>{text(command)}</pre><p>or <code>irsppl.studies.run_study</code> with the same "
+        "study. The seed and all that the numbers depend on are in manifest.json beside this "
+        "file.</p>"
+        f"<p>Made with {text(versions)}.</p>"
+    )

@@ -1,0 +1,50 @@
+"""95 % intervals of bounds and of policy values hold their truths as often as they say.
+
+`benchmarks/intervals.py` has the same for more penalties and seeds.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import irsppl
+from irsppl.penalties import VFit, VSolo
+
+from .oracles import enumerate as enumeration
+from .test_penalties import all_outcomes
+
+SEEDS = 40
+
+
+def held(estimates, truth):
+    value, error = np.array(estimates).T
+    return int(np.sum(np.abs(value - truth) <= stats.norm.ppf(0.975) * error))
+
+
+@pytest.mark.parametrize("penalty", [VSolo(scale=0.8), VFit("quick")], ids=lambda p: p.name)
+def test_bounds(penalty, monkeypatch):
+    """At least 33 of 40: fewer with probability 0.0017 for true intervals; the seeds are fixed.
+
+    The truth is the sum over every outcome, at coefficients that no pilot moves.
+    """
+    monkeypatch.setattr(VFit, "fitted", lambda self, *_: self)
+    alpha, beta, horizon = [1.0, 2.0], [1.0, 1.0], 5
+    problem = enumeration.Problem(enumeration.BetaBernoulli(alpha, beta), horizon)
+    batch, chances, _ = all_outcomes(problem)
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli(alpha, beta), horizon)
+    truth = float(penalty.values(bandit, batch) @ chances)
+    found = [irsppl.bound(bandit, penalty, key=s, num_samples=256) for s in range(SEEDS)]
+    assert held([(f.value, f.stderr) for f in found], truth) >= 33
+    assert stats.binom.cdf(32, SEEDS, 0.95) < 0.002
+
+
+def test_values_of_the_optimal_policy():
+    """Its steadied value is V*; the same 40 intervals as above."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 12)
+    regret = irsppl.bound(bandit, "ts").value - irsppl.bound(bandit, "ideal").value
+    found = []
+    for seed in range(SEEDS):
+        data = irsppl.simulate(bandit, "opt", key=seed, num_replications=256)
+        x = data["steadied_regret"].values[0]
+        found.append((x.mean(), x.std(ddof=1) / np.sqrt(len(x))))
+    assert held(found, regret) >= 33

@@ -1,0 +1,59 @@
+"""The recipes of CONTRIBUTING work as they are written."""
+
+import importlib
+import pathlib
+import re
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import irsppl
+from irsppl.engine import kernel, makers
+
+PAGE = pathlib.Path(__file__).parent.parent / "CONTRIBUTING.md"
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory):
+    """The blocks of the page as modules, by the heading that they stand under."""
+    folder = tmp_path_factory.mktemp("recipes")
+    sys.path.insert(0, str(folder))
+    found = {}
+    for section in PAGE.read_text().split("\n## ")[1:]:
+        for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+            name = "recipe_" + re.sub(r"\W+", "_", section.splitlines()[0]).lower()
+            (folder / f"{name}.py").write_text(code)
+            importlib.invalidate_caches()
+            found[section.splitlines()[0]] = importlib.import_module(name)
+    yield found
+    sys.path.remove(str(folder))
+
+
+def test_a_penalty_is_one_file(recipes):
+    """Convexity: the best of mixed payments is at most the mixture of the bests, future by future;
+    and it is a bound, so not below what the optimal policy earns."""
+    halfway = recipes["Add a penalty"].Halfway()
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0], [1.0, 2.0]), 6)
+    found = irsppl.bound(bandit, [halfway, "irs.v-zero", "irs.fh"], num_samples=400)
+    outcomes = irsppl.simulation.draw_outcomes(bandit, jax.random.key(0), 0, 400)
+    fh = irsppl.penalties.find_penalty("irs.fh").values(bandit, outcomes)
+    both = (found["irs.v-zero"].samples + fh) / 2
+    assert np.all(found["halfway"].samples <= both + 1e-5)
+    optimum = irsppl.bound(bandit, "ideal").value
+    assert found["halfway"].value + 4 * found["halfway"].stderr >= optimum
+    assert irsppl.choose(bandit, halfway, key=0) in (0, 1)
+
+
+def test_a_policy_is_one_file_and_its_rule_another(recipes, monkeypatch):
+    """Traced and compiled, it pulls the same arms."""
+    policy = recipes["Add a policy"].InTurnThenBest()
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0, 1.0], [1.0, 2.0, 2.0]), 12)
+    assert kernel(policy, bandit) is None
+    traced = irsppl.simulate(bandit, policy, num_replications=50)
+    maker = recipes["Compile a rule, a family or a limit"].in_turn
+    monkeypatch.setitem(makers.RULES, type(policy), maker)
+    assert kernel(policy, bandit) is not None
+    compiled = irsppl.simulate(bandit, policy, num_replications=50)
+    np.testing.assert_array_equal(traced["pulls"], compiled["pulls"])
