@@ -330,3 +330,22 @@ def test_what_is_no_agent_is_refused_with_what_to_do():
         irsppl.choose(irsppl.Bandit(BANDIT.belief, costs=1, budget=5), from_agent(Thompson()))
     with pytest.raises(ValueError, match="belong together"):
         from_agent(Thompson(), pull=lambda agent: 0)
+
+
+def test_draws_of_other_threads_do_not_make_a_policy_plain(monkeypatch):
+    """A Dask worker's threads draw from the global generator while a policy is traced."""
+    from irsppl.policies import _tracing
+
+    real, calls = _tracing._trace, []
+
+    def disturbed(*arguments):
+        calls.append(1)
+        if len(calls) == 1:
+            random.random()
+        return real(*arguments)
+
+    monkeypatch.setattr(_tracing, "_trace", disturbed)
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1, 1], [1, 1]), 3)
+    assert _tracing.why_plain(lambda key, bandit: bandit.period % 2, bandit) is None
+    drawn = _tracing.why_plain(lambda key, bandit: bandit.period % 2 * random.randrange(2), bandit)
+    assert drawn is not None and len(calls) > 1

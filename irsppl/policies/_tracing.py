@@ -51,7 +51,7 @@ def _why_plain(function: Callable[..., Any], dynamic: Any, static: Any) -> str |
     state = _State(function)
     try:
         told, constant = _trace(function, dynamic, static)
-        if state.changed():
+        if state.changed() or _draws(function, dynamic, static, state.generators):
             return "it keeps state of its own, or draws random numbers without the key"
         for _ in range((_TRACES_OF_A_CONSTANT if constant else _TRACES) - 1):
             if _trace(function, dynamic, static)[0] != told:
@@ -62,6 +62,19 @@ def _why_plain(function: Callable[..., Any], dynamic: Any, static: Any) -> str |
     finally:
         state.restore()
     return None
+
+
+def _draws(function: Callable[..., Any], dynamic: Any, static: Any, before: Any) -> bool:
+    """Whether a trace draws from the global random generators: if so, every trace does.
+
+    Other threads draw from them too (a Dask worker's do), so that one trace is no proof.
+    """
+    for _ in range(_TRACES):
+        if same_global(before, global_state()):
+            return False
+        before = global_state()
+        _trace(function, dynamic, static)
+    return not same_global(before, global_state())
 
 
 def _trace(function: Callable[..., Any], dynamic: Any, static: Any) -> tuple[str, bool]:
@@ -91,11 +104,10 @@ class _State:
         self.generators = global_state()
 
     def changed(self) -> bool:
-        ours = any(
+        return any(
             get() is not value or _frozen(get()) != frozen
             for (get, _), (value, frozen) in zip(self.places, self.before, strict=True)
         )
-        return ours or not same_global(self.generators, global_state())
 
     def restore(self) -> None:
         """As it was before any trace, so that no tracer stays behind in someone's list."""
