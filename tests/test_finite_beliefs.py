@@ -102,6 +102,7 @@ def test_a_possible_reward_enters_every_belief(named):
     name, belief = named
     reward = POSSIBLE.get(name, 0.5)
     bandit = irsppl.Bandit(belief, 20)
+    belief = bandit.belief  # with its record, so that one program serves all updates
     for after in (
         belief.update(0, reward),
         belief.update([0, 1], [reward, reward]),
