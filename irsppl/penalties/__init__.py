@@ -21,6 +21,7 @@ from irsppl.penalties._control_variates import (
     set_controls,
 )
 from irsppl.penalties._payoffs import (
+    HostPayoff,
     Inner,
     Payoff,
     PerArm,
@@ -81,6 +82,7 @@ __all__ = [
     "TOWER",
     "TS",
     "ControlVariate",
+    "HostPayoff",
     "Ideal",
     "Inner",
     "Lagrangian",

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from irsppl.bandit import Bandit
 from irsppl.inner.laws import Discrete, expected_max
 from irsppl.outcomes import Outcome
-from irsppl.penalties._payoffs import Inner, Payoff
+from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
 from irsppl.penalties._reveal import periods_of
 
 
@@ -117,7 +117,7 @@ class PayoffPenalty(Penalty):
     def payoff(self, bandit: Bandit, outcome: Outcome) -> Payoff:
         """What the pulls of one future pay; traceable, the remaining horizon is data."""
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> Payoff | None:
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> HostPayoff | None:
         """The same of a batch, in float64 without XLA; None where the belief is not that simple."""
         return None
 
@@ -134,7 +134,7 @@ class PayoffPenalty(Penalty):
             if jax.default_backend() != "cpu":
                 return super().values(bandit, outcomes)
             payoff = _payoffs(self, bandit, outcomes)
-        if not isinstance(payoff, Payoff):
+        if not isinstance(payoff, HostPayoff):
             return np.asarray(payoff, np.float64)
         periods = np.asarray(self.periods(bandit, outcomes))
         return payoff.values(bandit, np.broadcast_to(periods, (len(outcomes.rewards),)))
@@ -146,7 +146,7 @@ def _payoffs(penalty: PayoffPenalty, bandit: Bandit, outcomes: Outcome) -> Any:
 
     def one(outcome: Outcome) -> Any:
         payoff = penalty.payoff(bandit, outcome)
-        if payoff.has_kernel:
+        if isinstance(payoff, HostPayoff):
             return payoff
         return jnp.asarray(payoff.solve(bandit, penalty.periods(bandit, outcome)).value)
 

@@ -1,14 +1,14 @@
 """What pulls pay in an inner problem: one class for each kind of payoff, and who solves it.
 
 A penalty returns one of these for a future; nobody but this file asks whether pulls cost money. A
-new kind of payoff is a class here with `solve` (traceable, one future) and, where a kernel solves
-batches on the CPU, `values`.
+new kind of payoff is a class here with `solve` (traceable, one future); a `HostPayoff` also has
+`values`, by which a kernel solves batches on the CPU.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -36,21 +36,22 @@ class Inner(eqx.Module):
 
 
 class Payoff(eqx.Module):
-    """What the pulls of one future pay; on the host, of S futures, with a leading axis."""
-
-    # Whether `values` solves batches on the CPU; where not, `solve` is mapped over them.
-    has_kernel: ClassVar[bool] = True
+    """What the pulls of one future pay."""
 
     @abc.abstractmethod
     def solve(self, bandit: Bandit, periods: Int[Array, ""]) -> Inner:
         """The best pulls of this future, `periods` of them or as many as money buys; traceable."""
 
+
+class HostPayoff(Payoff):
+    """One whose batches a CPU kernel solves; S futures have a leading axis."""
+
+    @abc.abstractmethod
     def values(self, bandit: Bandit, periods: np.ndarray) -> Float[np.ndarray, " S"]:
         """Total payoffs of the best pulls of each future, periods [S], in float64."""
-        raise NotImplementedError(type(self).__name__)
 
 
-class PerArm(Payoff):
+class PerArm(HostPayoff):
     """Every pull of an arm pays the same."""
 
     each: Float[ArrayLike, "... K"]
@@ -71,7 +72,7 @@ class PerArm(Payoff):
         return _bought(bandit, "constant", each)
 
 
-class PerPull(Payoff):
+class PerPull(HostPayoff):
     """The n-th pull of an arm pays `each[a, n]`, whenever it is made."""
 
     each: Float[ArrayLike, "... K N"]
@@ -102,7 +103,7 @@ class PerPull(Payoff):
         return values
 
 
-class PerPeriod(Payoff):
+class PerPeriod(HostPayoff):
     """A pull in period t pays `each[a, t]`; periods that are not `played` pay nothing."""
 
     each: Float[ArrayLike, "... K N"]
@@ -120,7 +121,7 @@ class PerPeriod(Payoff):
         return np.where(np.asarray(self.played), best, 0).sum(axis=1)
 
 
-class PerMoney(Payoff):
+class PerMoney(HostPayoff):
     """A pull after so many cells of money are spent pays `each[a, cells]`, or `[a, t, cells]`."""
 
     each: Float[ArrayLike, "..."]
@@ -143,7 +144,6 @@ class PerCounts(Payoff):
     most_pulled: not the first arm of the best order is played but the one that it pulls most.
     """
 
-    has_kernel: ClassVar[bool] = False
     each: Float[Array, "K ..."]
     most_pulled: bool = eqx.field(static=True, default=False)
 

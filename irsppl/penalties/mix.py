@@ -16,12 +16,12 @@ from irsppl.beliefs._conjugate import Conjugate
 from irsppl.inner.mixture import mix, mix_batch
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import PayoffPenalty, future_means
-from irsppl.penalties._payoffs import Inner, Payoff
+from irsppl.penalties._payoffs import HostPayoff, Inner
 
 _DEFAULT = 200
 
 
-class FirstPulls(Payoff):
+class FirstPulls(HostPayoff):
     """The first n0 pulls of an arm pay `prefix[a, n]`, all later ones `later[a]`."""
 
     prefix: Float[ArrayLike, "... K n0"]
