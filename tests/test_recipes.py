@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import irsppl
-from irsppl.engine import kernel, makers
+from irsppl.engine import cache, kernel, makers
 
 PAGE = pathlib.Path(__file__).parent.parent / "CONTRIBUTING.md"
 
@@ -57,3 +57,7 @@ def test_a_policy_is_one_file_and_its_rule_another(recipes, monkeypatch):
     assert kernel(policy, bandit) is not None
     compiled = irsppl.simulate(bandit, policy, num_replications=50)
     np.testing.assert_array_equal(traced["pulls"], compiled["pulls"])
+    # A process that has not this module reads the same folder of kernels.
+    kept = [path.read_bytes() for path in pathlib.Path(cache.folder()).iterdir()]
+    assert kept
+    assert not any(maker.__module__.encode() in data for data in kept)

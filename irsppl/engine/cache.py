@@ -2,7 +2,9 @@
 
 numba's own cache knows a kernel's own file only, and would serve a kernel that is stale because
 something it calls has changed. Here the folder's name holds a hash of every source that a kernel of
-the engine can reach, so a changed file is a new folder.
+the engine can reach, so a changed file is a new folder. A rule or family from outside the package
+is compiled anew in each process: its sources are not among those, and another process, which may
+not have its module at all, must be able to read the folder.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ import functools
 import hashlib
 import os
 import pathlib
+import pickle
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numba
 from numba import njit
+from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.serialize import dumps
 from numba.misc.appdirs import AppDirs
 
 from irsppl.engine.verbs import OPTIONS
@@ -83,8 +89,50 @@ class _Impl(CompileResultCacheImpl):
     _locator_classes = [_Locator]  # noqa: RUF012
 
 
+class _Files:
+    """One file per kernel and signature, so that no file names a class which its reader lacks."""
+
+    def __init__(self, stem: str):
+        self._stem = stem
+
+    def load(self, key: str | None) -> Any:
+        try:
+            return pickle.loads(pathlib.Path(f"{self._stem}-{key}.nbc").read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):  # not there, or torn: compiled again
+            return None
+
+    def save(self, key: str | None, data: Any) -> None:
+        if key is None:
+            return
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(self._stem), delete=False) as file:
+            file.write(dumps(data))
+        os.replace(file.name, f"{self._stem}-{key}.nbc")
+
+
+def _classes(of: Any) -> Iterator[type]:
+    """The tuple classes that numba types hold, at any depth."""
+    if isinstance(of, types.BaseNamedTuple):
+        yield of.instance_class
+    if isinstance(of, types.BaseTuple):
+        for part in of:
+            yield from _classes(part)
+
+
 class _Cache(FunctionCache):
     _impl_class = _Impl
+
+    def __init__(self, function: Any):
+        super().__init__(function)
+        self._cache_file = _Files(os.path.join(self._cache_path, self._impl.filename_base))
+
+    def _index_key(self, sig: Any, codegen: Any) -> str | None:
+        """None where a class is not the package's own."""
+        classes = [c for of in sig for c in _classes(of)]
+        if any(c.__module__.partition(".")[0] != __package__.partition(".")[0] for c in classes):
+            return None
+        _, machine, code = super()._index_key(sig, codegen)
+        names = [f"{c.__module__}.{c.__qualname__}" for c in classes]
+        return hashlib.sha256(repr((sig, names, machine, code)).encode()).hexdigest()[:24]
 
 
 def kernel(function: Any) -> Any:
