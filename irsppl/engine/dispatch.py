@@ -53,7 +53,7 @@ class _Built:
         self.state, self.rule, self.family = state, rule, family
         self.lock = threading.Lock()  # tables that a rule needs are solved once
         # Rewards of one arm that a plan may know of: those to come and those pending.
-        self.most = state.remaining + state.pulled.size
+        self.most = state.remaining + int(state.waiting.max())
         # Number of each pending pull among those of its arm.
         self.order = np.array(
             [int(np.sum(state.pulled[:i] == arm)) for i, arm in enumerate(state.pulled)], np.int64
