@@ -20,9 +20,9 @@ from typing import Any
 
 import numba
 from numba import njit
-from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.serialize import dumps
+from numba.core.types.containers import BaseNamedTuple, BaseTuple
 from numba.misc.appdirs import AppDirs
 
 from irsppl.engine.verbs import OPTIONS
@@ -111,9 +111,9 @@ class _Files:
 
 def _classes(of: Any) -> Iterator[type]:
     """The tuple classes that numba types hold, at any depth."""
-    if isinstance(of, types.BaseNamedTuple):
+    if isinstance(of, BaseNamedTuple):
         yield of.instance_class
-    if isinstance(of, types.BaseTuple):
+    if isinstance(of, BaseTuple):
         for part in of:
             yield from _classes(part)
 
