@@ -67,8 +67,8 @@ def folder() -> str | None:
 
 
 class _Locator(_CacheLocator):
-    def __init__(self, path: str, line: int):
-        self._path, self._line = path, line
+    def __init__(self, path: str, file: str, line: int):
+        self._path, self._py_file, self._line = path, file, line
 
     def get_cache_path(self) -> str:
         return self._path
@@ -82,7 +82,7 @@ class _Locator(_CacheLocator):
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
         path = folder()
-        return None if path is None else cls(path, py_func.__code__.co_firstlineno)
+        return None if path is None else cls(path, py_file, py_func.__code__.co_firstlineno)
 
 
 class _Impl(CompileResultCacheImpl):
