@@ -7,6 +7,7 @@ number: a slice costs an atomic reference count, which would be dearer than the 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Final
 
@@ -192,6 +193,7 @@ def worth_many(
     return lower >= 0.0, drawn
 
 
+@functools.cache  # asked for at every decision of an experiment; nobody writes into it
 def node_places(count: int) -> NDArray[np.float64]:
     """``lam`` of each node of the bisection tree over [0, 1]; node i has children 2i, 2i + 1."""
     places = np.zeros(count)

@@ -77,6 +77,8 @@ def _(family):
 @implements(verbs.reset, BetaBernoulli)
 def _(family):
     for a in range(family.xi.size):
+        if family.xi[a] == family.xi0[a] and family.nu[a] == family.nu0[a]:
+            continue  # nothing was observed of it: what is kept is still true
         family.xi[a] = family.xi0[a]
         family.nu[a] = family.nu0[a]
         for i in range(family.count[a]):
