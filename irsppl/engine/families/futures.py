@@ -15,7 +15,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON, NORMAL_NORMAL
+from irsppl.inner.cpu.families import (
+    BETA_BERNOULLI,
+    GAMMA_POISSON,
+    NORMAL_NORMAL,
+    sample_sum,
+)
 from irsppl.inner.cpu.rng import KERNEL, exponential, gamma, normal, poisson, uniform
 from irsppl.inner.cpu.special import TINY, expected_gain
 
@@ -90,6 +95,38 @@ def draw_step(
             r = exponential(state) / theta[arm, j]
         tail[arm, j] = xi + r
         futures[arm, n, j] = r
+
+
+@njit(**KERNEL)
+def draw_sum(
+    family: int,
+    arm: int,
+    xi: float,
+    nu: float,
+    sd: float,
+    at: int,
+    n: int,
+    tail: NDArray[np.float64],
+    theta: NDArray[np.float64],
+    state: NDArray[np.uint64],
+) -> float:
+    """Draw the sum of rewards ``at``, .., ``at + n - 1`` of the arm's only future.
+
+    ``xi, nu``: the belief before them. Leaves ``tail`` and ``theta`` as `draw_step` would.
+    """
+    if at == 0 or family < GAMMA_POISSON:
+        earned = sample_sum(state, family, xi, nu, sd, n)
+        # The sum first and then the parameter given it: together they have the same law.
+        if family == GAMMA_POISSON:
+            theta[arm, 0] = gamma(state, xi + earned) / (nu + n)
+        elif family > GAMMA_POISSON:
+            theta[arm, 0] = gamma(state, nu + n + 1.0) / (xi + earned)
+    elif family == GAMMA_POISSON:
+        earned = float(poisson(state, n * theta[arm, 0]))
+    else:
+        earned = gamma(state, float(n)) / theta[arm, 0]
+    tail[arm, 0] = xi + earned
+    return earned
 
 
 @njit(**KERNEL, fastmath={"contract", "reassoc", "nsz"})
