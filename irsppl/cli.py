@@ -138,6 +138,8 @@ def _bandit(args: argparse.Namespace) -> Any:
         belief, labels = parse_arms(args.arms), None
     else:
         belief, labels = _read_model(args.model)
+    if getattr(args, "labels", None) is not None:  # of `experiment create`
+        labels = [part.strip() for part in args.labels.split(",")]
     if args.horizon is None and args.budget is None:
         raise ValueError("give --horizon, or --costs and --budget")
     delay = _numbers("--delay", args.delay)

@@ -74,7 +74,7 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
     check_bandit(bandit)
     bandit.check_open()
     found = find_policy(policy, bandit)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     return _choose(bandit, found, _key(key), _label(policy, found), fixed=key is not None)
 
 
@@ -108,7 +108,7 @@ def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
     found = find_policy(policy, bandit)
     label = _label(policy, found)
     settled = found.settled(bandit)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     drawn = _key(key)
     arm = _choose(bandit, found, drawn, label, fixed=key is not None)
     if settled:
@@ -118,7 +118,8 @@ def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
 
 
 @eqx.filter_jit
-def _decide_many(policy: Policy, keys: Array, bandit: Bandit) -> Array:
+def decide_many(policy: Policy, keys: Array, bandit: Bandit) -> Array:
+    """Arms of a traceable policy, one for each key of `keys` [parts, side by side]."""
     arms = jax.lax.map(jax.vmap(lambda key: policy(key, bandit)), keys)
     return arms.ravel()
 
@@ -147,9 +148,9 @@ def action_probabilities(
     found = find_policy(policy, bandit)
     label = _label(policy, found)
     if found.settled(bandit):
-        arm = _choose(bandit._without_record(), found, _key(key), label, fixed=key is not None)
+        arm = _choose(bandit.without_record(), found, _key(key), label, fixed=key is not None)
         return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     counts = _count(bandit, found, _key(key), num_samples, label)[:-1]
     possible, others = np.ones(bandit.num_arms, bool), 0
     if bandit.purse is not None:
@@ -168,7 +169,7 @@ def _count(
     elif policy.traceable:
         # Always the same number side by side: another num_samples compiles nothing.
         parts = [
-            np.asarray(_decide_many(policy, _batch_of_keys(key, np.uint32(first)), bandit))
+            np.asarray(decide_many(policy, _batch_of_keys(key, np.uint32(first)), bandit))
             for first in range(0, num_samples, _BATCH)
         ]
         arms = np.concatenate(parts)[:num_samples]  # the last ones are surplus

@@ -12,6 +12,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
 ROOMS = [
     "_xla_cache",
     "_checks",
+    "_fields",
     "_progress",
     "_running",
     "_cluster",

@@ -226,7 +226,7 @@ def twin(rule):
 def exact_law(bandit, rule):
     """P(stop), P(arm 0), P(arm 1), ..."""
     means, rewards, delays, periods, weight = futures(bandit, rule)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     arms = twin(rule)(bandit, jnp.asarray(means), jnp.asarray(rewards), delays, periods)
     return np.bincount(np.asarray(arms) + 1, weight, minlength=bandit.num_arms + 1)
 
@@ -248,7 +248,7 @@ def fits(sample, law):
 def test_decisions_have_their_exact_law(kind, rule, limits):
     bandit = bandit_of(kind, limits)
     policy = find_policy(POLICIES.get(rule, rule))
-    kernel = engine.kernel(policy, bandit._without_record())
+    kernel = engine.kernel(policy, bandit.without_record())
     assert kernel is not None
     law = exact_law(bandit, rule)
     assert law.sum() == pytest.approx(1, abs=1e-6)
