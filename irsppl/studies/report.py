@@ -7,7 +7,7 @@ import io
 import json
 import math
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from irsppl.studies.gather import MOST_IN_MEMORY
 from irsppl.studies.page import page
 from irsppl.studies.store import write_atomically
 from irsppl.studies.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The bound of `ideal` is the value of `opt`, and so on: one row for both.
 _SAME_ROW = {"ideal": ("opt",), "lagrangian": ("lagr-rt", "lagr-ot")}
@@ -311,7 +314,8 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
         write_atomically(folder / f"figure.{kind}", content)
     if len(table):
         cells, notes = table_cells(table), table_notes(table, data)
-        _write_text(folder / "report.html", page(study, data, told, *cells, notes, figures["png"]))
+        drawn = figures["png"], narrow_figure(data)
+        _write_text(folder / "report.html", page(study, data, told, *cells, notes, *drawn))
 
 
 def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:
@@ -338,17 +342,35 @@ def figure_files(data: xr.Dataset) -> dict[str, bytes]:
     height = legend_height(data.sizes["policy"] + data.sizes["penalty"])
     figure = Figure(figsize=(8, height), layout="constrained")
     plot_horizons(data, ax=figure.subplots())
-    files = {}
     # The same picture gives the same file: no date, no random identifiers.
     with matplotlib.rc_context({"svg.hashsalt": "irsppl"}):
-        for kind, options in (
-            ("png", {"dpi": 150}),
-            ("svg", {"metadata": {"Date": None}}),
-        ):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, bbox_inches="tight", **options)  # type: ignore[arg-type]
-            files[kind] = buffer.getvalue()
-    return files
+        return {
+            "png": _drawn(figure, "png", dpi=150),
+            "svg": _drawn(figure, "svg", metadata={"Date": None}),
+        }
+
+
+def narrow_figure(data: xr.Dataset) -> bytes:
+    """The same for the width of a phone, as PNG: letters as large as text, names below."""
+    from matplotlib.figure import Figure
+
+    from irsppl.plots import plot_horizons
+
+    entries = data.sizes["policy"] + data.sizes["penalty"]
+    figure = Figure(figsize=(3.7, 3.6 + 0.2 * entries), layout="constrained")
+    ax = plot_horizons(data, ax=figure.subplots())
+    ax.set_title("")  # the page says it
+    lines, names = ax.get_legend_handles_labels()
+    if names and (beside := ax.get_legend()):
+        beside.remove()
+        figure.legend(lines, names, loc="outside lower left", frameon=False, fontsize=9)
+    return _drawn(figure, "png", dpi=200)
+
+
+def _drawn(figure: Figure, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, bbox_inches="tight", **options)
+    return buffer.getvalue()
 
 
 def _write_text(path: pathlib.Path, text: str) -> None:
