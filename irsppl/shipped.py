@@ -12,7 +12,7 @@ import pathlib
 from typing import Any
 
 from irsppl._checks import one_of
-from irsppl.studies.report import text_table
+from irsppl._text import text_table
 
 # {folder in a checkout: folder in the installed package}
 _INSTALLED = {"models": "zoo", "examples": "examples"}

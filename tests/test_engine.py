@@ -25,8 +25,9 @@ from scipy import integrate, stats
 
 import irsppl
 from irsppl import engine
-from irsppl.engine import verbs
+from irsppl.engine import dispatch, verbs
 from irsppl.engine.families import family_of
+from irsppl.engine.situation import situation_of
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.inner.cpu.special import expected_gain
 from irsppl.penalties import FH
@@ -225,7 +226,7 @@ def twin(rule):
 def exact_law(bandit, rule):
     """P(stop), P(arm 0), P(arm 1), ..."""
     means, rewards, delays, periods, weight = futures(bandit, rule)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     arms = twin(rule)(bandit, jnp.asarray(means), jnp.asarray(rewards), delays, periods)
     return np.bincount(np.asarray(arms) + 1, weight, minlength=bandit.num_arms + 1)
 
@@ -247,7 +248,7 @@ def fits(sample, law):
 def test_decisions_have_their_exact_law(kind, rule, limits):
     bandit = bandit_of(kind, limits)
     policy = find_policy(POLICIES.get(rule, rule))
-    kernel = engine.kernel(policy, bandit._without_record())
+    kernel = engine.kernel(policy, bandit.without_record())
     assert kernel is not None
     law = exact_law(bandit, rule)
     assert law.sum() == pytest.approx(1, abs=1e-6)
@@ -569,6 +570,26 @@ def test_what_has_no_kernel_runs_in_jax():
     assert engine.kernel(find_policy("irs.v-emax"), bandit) is None  # of points
     assert engine.kernel(find_policy("irs.v-zero"), bandit_of("joint", "none")) is None
     assert irsppl.choose(bandit, mine) == int(mine(None, bandit))
+
+
+def test_plans_have_room_for_what_is_pending(monkeypatch):
+    """Also where only the number of pending pulls is given, without their periods, as experiments
+    do: kernels do not look whether an array has room."""
+    asked = []
+
+    def watched(belief, needs):
+        def make(rewards, futures):
+            asked.append(rewards)
+            return family_of(belief, needs)(rewards, futures)
+
+        return make
+
+    monkeypatch.setattr(dispatch, "family_of", watched)
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 3, [1.0] * 3), 19)
+    state = situation_of(bandit)._replace(period=12, remaining=7, waiting=np.array([3, 0, 9]))
+    for policy, wanted in ((irsppl.Index(), 7 + 9), (irsppl.Index(lookahead=2), 2 + 9)):
+        dispatch.kernel_for(policy, state).decisions(np.arange(3, dtype=np.uint64))
+        assert asked.pop() == wanted
 
 
 def test_a_second_process_finds_the_kernels(tmp_path):

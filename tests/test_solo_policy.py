@@ -19,7 +19,7 @@ BELIEFS = {
 
 
 def compiled(policy, bandit):
-    return engine.kernel(find_policy(policy), bandit._without_record())
+    return engine.kernel(find_policy(policy), bandit.without_record())
 
 
 @pytest.mark.parametrize("name", BELIEFS)

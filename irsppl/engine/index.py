@@ -88,11 +88,8 @@ def _worth(rule, family, delay, rng, arm, lam, node, horizon):
 def _(rule, family, delay, rng, arm, lam, node, horizon):
     star = rule.star
     cursor = verbs.begin(family, arm, lam, node)
-    at = 0
-    upto = verbs.known(delay, rng, arm, 0)
-    while at < upto:
-        cursor = verbs.follow(family, rng, arm, at, lam, cursor)
-        at += 1
+    at = verbs.known(delay, rng, arm, 0)
+    cursor = verbs.advance(family, rng, arm, 0, at, lam, cursor)
     mean, e0 = cursor[0], cursor[1]
     if not star and lam <= mean:
         return True
@@ -108,9 +105,8 @@ def _(rule, family, delay, rng, arm, lam, node, horizon):
             # The last term needs no further belief.
             return total >= 0.0
         upto = verbs.known(delay, rng, arm, n)
-        while at < upto:
-            cursor = verbs.follow(family, rng, arm, at, lam, cursor)
-            at += 1
+        cursor = verbs.advance(family, rng, arm, at, upto, lam, cursor)
+        at = upto
         mean, e = cursor[0], cursor[1]
         if star:
             if total + (e0 - e) >= 0.0:

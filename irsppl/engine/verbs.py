@@ -48,6 +48,17 @@ def stateless(*kinds: type) -> None:
         pass
 
 
+def one_by_one(*kinds: type) -> None:
+    """Families that go along a future reward by reward, however many come at once."""
+
+    @implements(advance, *kinds)
+    def _(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cursor: Any) -> Any:
+        while at < upto:
+            cursor = follow(family, rng, arm, at, lam, cursor)
+            at += 1
+        return cursor
+
+
 # ------------------------------------------------------------------ any part
 
 
@@ -155,6 +166,15 @@ def begin(family: Any, arm: int, lam: float, node: int) -> Any:
 def follow(family: Any, rng: Any, arm: int, at: int, lam: float, cursor: Any) -> Any:
     """The cursor one reward on, past reward number ``at``, which is drawn if it is not yet."""
     _compiled_only("follow")
+
+
+def advance(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cursor: Any) -> Any:
+    """The cursor past rewards number ``at``, .., ``upto - 1``, which are drawn if they are not yet.
+
+    Asked along one future with the same steps whatever ``lam``, so that a family may draw the sum
+    of many rewards at once.
+    """
+    _compiled_only("advance")
 
 
 def worth_many(

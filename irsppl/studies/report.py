@@ -7,13 +7,13 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from irsppl._text import text_table
 from irsppl.studies.gather import MOST_IN_MEMORY
 from irsppl.studies.page import page
 from irsppl.studies.store import write_atomically
@@ -139,23 +139,6 @@ def table_notes(table: pd.DataFrame, data: xr.Dataset) -> str:
             )
     notes += [f"no bound here: {line}" for line in data.attrs.get("no_bound", "").splitlines()]
     return "".join(f"\n{note}.\n" for note in notes)
-
-
-def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns: words to the left, numbers to the right."""
-    numeric = [all(not row[i][:1].isalpha() for row in rows) for i in range(len(headers))]
-    widths = [max(3, *(len(row[i]) for row in (headers, *rows))) for i in range(len(headers))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, numeric, strict=True)
-        )
-        return "| " + " | ".join(padded) + " |"
-
-    ends = [":" if right else "-" for right in numeric]
-    rule = "|" + "|".join("-" * (w + 1) + e for w, e in zip(widths, ends, strict=True)) + "|"
-    return "\n".join([line(headers), rule, *map(line, rows)]) + "\n"
 
 
 def _missing(value: Any) -> bool:

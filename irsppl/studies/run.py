@@ -167,7 +167,7 @@ class _Runner:
         named = study.named_penalties()
         penalties = {name: p for name, p in named.items() if name not in self.no_bound}
         # Without the record of pulls if possible, so that simulations and bounds share programs.
-        bandits = {t: study.bandit(t)._without_record() for t in self.horizons}
+        bandits = {t: study.bandit(t).without_record() for t in self.horizons}
         self.work = Work(key, bandits, study.named_policies(), penalties)
         self.prints = fingerprints(study, key)
         self.all_spans: list[tuple[int, int]] = []
