@@ -85,9 +85,9 @@ def connected(where: str) -> Iterator[Any]:
         with client:
             yield client
         return
-    # One thread each, for XLA too, which else starts one for each core in every worker: a fifth more
-    # processor time. No limit on memory, at which workers would be ended. And patience: on a busy
-    # machine the successor of a lost worker takes longer to start than Dask waits for it.
+    # One thread each, for XLA too, which else starts as many as there are cores in every worker and
+    # takes a fifth more processor time. No limit on memory, at which workers would be ended. And
+    # patience: on a busy machine the successor of a lost worker starts later than Dask waits for.
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"}),
         LocalCluster(
