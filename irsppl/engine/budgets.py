@@ -35,6 +35,7 @@ class Purse(NamedTuple):
     step: int
     cheapest: int  # least cost, in units
     least_cells: int  # and in cells
+    most_cells: int  # cost of the dearest, in cells
     capped: bool  # whether periods can run out before the money does
     money: NDArray[np.int64]  # [1]
     left: NDArray[np.int64]  # [2, 1]: money in cells, periods, for the solvers
@@ -73,6 +74,7 @@ def purse(
         int(step),
         int(costs.min()),
         int(grid.min()),
+        int(grid.max()),
         bool(capped),
         np.zeros(1, np.int64),
         np.zeros((2, 1), np.int64),
@@ -163,6 +165,20 @@ def _(purse, arm, remaining):
 @implements(verbs.purchases, Purse)
 def _(purse, arm, periods):
     return max(purse.money[0] - purse.costs[arm], 0) // purse.costs[arm]
+
+
+@implements(verbs.price, Purse)
+def _(purse, arm):
+    return purse.grid_costs[arm]
+
+
+@implements(verbs.rich, Purse)
+def _(purse, remaining):
+    cells = purse.money[0] // purse.step
+    if purse.capped and remaining < cells // purse.least_cells:
+        return False
+    # Fewer than c pulls are not of that arm (see `irsppl.inner.cpu.knapsack`), at least c are.
+    return cells >= 2 * purse.most_cells * purse.most_cells
 
 
 @njit(**KERNEL)
