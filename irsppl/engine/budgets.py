@@ -12,7 +12,7 @@ from irsppl.engine import verbs
 from irsppl.engine.verbs import implements
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
-from irsppl.inner.cpu.knapsack import _SHIFTS, _constant_batch, _groups_batch
+from irsppl.inner.cpu.knapsack import SHIFTS, constant_batch, groups_batch
 from irsppl.inner.cpu.rng import KERNEL
 
 
@@ -60,7 +60,7 @@ def purse(
     grid = np.minimum(costs // step, cells + 1)
     rows = periods + 1 if capped else 1
     payable = grid[grid <= cells]
-    guard = min((_SHIFTS - 1) * int(payable.max(initial=0)), cells)
+    guard = min((SHIFTS - 1) * int(payable.max(initial=0)), cells)
     stride = (guard + cells + 1 + 15) // 16 * 16
     area = stride * rows
     # The knapsack over periods alone may need a longer row than the money does.
@@ -202,7 +202,7 @@ def _(purse, scores, remaining):
         # On a coarse grid an arm might seem payable that is not.
         payable = purse.costs[a] <= purse.money[0]
         purse.values[0, a] = scores[a] if payable else -np.inf
-    _constant_batch(
+    constant_batch(
         purse.values,
         purse.grid_costs,
         purse.left[0],
@@ -227,7 +227,7 @@ def _(purse, work, num_arms, periods):
     purse.left[0, 0] = purse.money[0] // purse.step
     purse.left[1, 0] = periods
     bounded = purse.capped and periods < purse.left[0, 0] // purse.least_cells
-    _groups_batch(
+    groups_batch(
         purse.payoffs,
         purse.grid_costs,
         purse.ones,

@@ -32,7 +32,7 @@ from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = ["constant", "feedback", "groups"]
 
-_SHIFTS: Final = 8
+SHIFTS: Final = 8
 """Shifts that the convolution handles in one pass."""
 
 # Guard cells hold minus infinity, so of the fast-math flags only those that let a conditional
@@ -89,7 +89,7 @@ def _add_constant(above: NDArray, row: NDArray, choice: NDArray, value: float, a
 
 
 @njit(**KERNEL)
-def _constant_batch(
+def constant_batch(
     values: NDArray,
     costs: NDArray[np.int64],
     money: NDArray[np.int64],
@@ -153,7 +153,7 @@ def constant(
     best, choice = np.empty(shape, values.dtype), np.empty(shape, np.int16)
     out = np.empty(len(values), values.dtype)
     pulls = np.empty(values.shape, np.int32)
-    _constant_batch(values, costs, money, periods, bounded, best, choice, out, pulls)
+    constant_batch(values, costs, money, periods, bounded, best, choice, out, pulls)
     return out, pulls
 
 
@@ -340,7 +340,7 @@ def _solve_groups(
 
 
 @njit(**KERNEL)
-def _groups_batch(
+def groups_batch(
     payoffs: NDArray,
     costs: NDArray[np.int64],
     ones: NDArray[np.int64],
@@ -389,7 +389,7 @@ def groups(
     """
     num_problems, num_arms, _ = payoffs.shape
     payable = costs[costs <= cells]
-    guard = min((_SHIFTS - 1) * int(payable.max(initial=0)), cells)
+    guard = min((SHIFTS - 1) * int(payable.max(initial=0)), cells)
     # A multiple of 16 cells keeps rows aligned to cache lines.
     stride = (guard + cells + 1 + 15) // 16 * 16
     area = stride * (size + 1 if bounded else 1)
@@ -399,7 +399,7 @@ def groups(
     out = np.empty(num_problems, payoffs.dtype)
     pulls = np.empty((num_problems, num_arms), np.int32)
     shape, ones = (stride, guard, area), np.ones_like(costs)
-    _groups_batch(payoffs, costs, ones, money, periods, bounded, table, shape, work, out, pulls)
+    groups_batch(payoffs, costs, ones, money, periods, bounded, table, shape, work, out, pulls)
     return out, pulls
 
 
