@@ -13,9 +13,9 @@ import pytest
 import irsppl
 from irsppl import _progress
 from irsppl.bounds import mean_by_controls
+from irsppl.futures import draw_outcomes, outcome_keys
 from irsppl.penalties import Inner, Penalty, _brief, find_penalty
 from irsppl.results import finite_result
-from irsppl.simulation import draw_outcomes, outcome_keys
 
 from .conftest import within
 

@@ -28,12 +28,12 @@ from irsppl import engine
 from irsppl.engine import dispatch, verbs
 from irsppl.engine.families import family_of
 from irsppl.engine.situation import situation_of
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.inner.cpu.special import expected_gain
 from irsppl.penalties import FH
 from irsppl.policies import find_policy, paths
 from irsppl.policies.greedy import best_affordable
-from irsppl.simulation import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
 
