@@ -414,7 +414,7 @@ class _Solve:
         return {name: values[: stop - start] for name, values in found.items()}
 
 
-def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
+def mean_by_controls(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
     """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
     running = RunningMean()
     running.add(raw, columns)

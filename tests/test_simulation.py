@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import irsppl
+from irsppl.futures import chunks, draw_outcomes
 from irsppl.policies import POLICIES, Policy, find_policy
 from irsppl.policies.paths import play_traced, segments
-from irsppl.simulation import _account, chunks, draw_outcomes
+from irsppl.simulation import _account
 
 from .conftest import within
 from .oracles import numpy_paths

@@ -187,8 +187,8 @@ def comparison(study: Study, data: xr.Dataset) -> pd.DataFrame:
     """Measured and known figures side by side, with z-scores in combined standard errors.
 
     A printed figure adds the rounding of its last digit to the error. z is missing where the print
-    does not say how uncertain it is. one_stream: what the slip of `irsppl.studies.slip` gives; its
-    z is that of the printed figure.
+    does not say how uncertain it is. one_stream: what the slip shown by
+    `irsppl.studies.one_stream` gives; its z is that of the printed figure.
     """
     if study.paper is None:
         raise ValueError(f"study {study.name!r} has no printed figures to compare with")

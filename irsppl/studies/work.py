@@ -18,7 +18,7 @@ from irsppl.outcomes import Outcome
 from irsppl.penalties import Penalty, find_penalty
 from irsppl.policies import Policy
 from irsppl.simulation import simulate
-from irsppl.studies.slip import one_stream_outcomes
+from irsppl.studies.one_stream import one_stream_outcomes
 
 # Paths played to learn how long one takes.
 _TIMED_PATHS = 128
