@@ -30,6 +30,23 @@ def test_killed_processes_on_sqlite(tmp_path):
     assert asked > 10 and told > 5
 
 
+def test_processes_at_the_end_of_the_money(tmp_path):
+    """Three processes until nothing remains: no period twice, no more than there was to spend."""
+    where, costs, budget = tmp_path / "shop.db", [1.5, 2.5], 60
+    belief = irsppl.BetaBernoulli([3.0, 1.0], [1.0, 1.0])
+    money = irsppl.Bandit(belief, 35, costs=costs, budget=budget)
+    irsppl.Experiment.create(where, money, "ts-ratio", seed=1, floor=0.3).close()
+    notes = crashes.storm(where, tmp_path / "notes", kills=0, workers=3)
+    assert not [note for note in notes if note[0] == "error"]
+    asked = sorted((period, arm) for kind, _, period, arm, *_ in notes if kind == "ask")
+    with irsppl.Experiment.open(where) as experiment:
+        status, table = experiment.status(), experiment.log()
+    spent = sum(costs[arm] for arm in table["arm"])
+    assert spent <= budget and status["budget"] == pytest.approx(budget - spent)
+    assert asked == list(enumerate(table["arm"])) and len(asked) <= 35
+    assert status["remaining"] < 3  # who asks for three at once may leave two
+
+
 @pytest.fixture
 def postgres():
     """The URL of a real server; its folder is short and readable, for the user it runs as."""

@@ -13,6 +13,7 @@ from irsppl.bandit import Bandit
 from irsppl.live import store
 from irsppl.live.codec import DamagedError
 from irsppl.live.decide import plan_for
+from irsppl.live.errors import ConflictError
 from irsppl.live.journal import Event, check_chain
 from irsppl.live.models import Library
 from irsppl.live.state import State, fold
@@ -61,6 +62,7 @@ class Kept:
         events = store.since(tx, state.seq)
         if not events:
             return state
+        self._check_model(events)
         if any(event.kind in ("correct", "model") for event in events):
             return self._load(tx)
         check_chain(events, state.seq, state.digest, self._store.name)
@@ -69,6 +71,16 @@ class Kept:
             state.apply(event)
         self._state = state
         return state
+
+    def _check_model(self, events: list[Event]) -> None:
+        """Refuse to go on with arms whose file somebody else has agreed to change."""
+        notes = [json.loads(event.body or "{}") for event in events if event.kind == "model"]
+        told = self._library.told
+        if notes and told is not None and notes[-1]["sha256"] != told["sha256"]:
+            raise ConflictError(
+                f"another process has gone on with a changed model ({notes[-1]['path']}): open the "
+                "experiment again with that file"
+            )
 
     def _load(self, tx: Any) -> State:
         """The state from the newest snapshot that is whole, and the journal since."""
