@@ -1,6 +1,10 @@
 """Kinds of refusal, for those who must tell them apart (a service answers with other codes)."""
 
 
+class InputError(ValueError):
+    """What was given is wrong in itself."""
+
+
 class UnknownError(ValueError):
     """There is no such decision or arm."""
 

@@ -5,6 +5,7 @@ needs a token: one to ask, tell and look, one to administer.
 """
 
 import base64
+import contextlib
 import hmac
 import ipaddress
 import json
@@ -13,15 +14,17 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from irsppl.live.advice import Advice
-from irsppl.live.errors import ConflictError, UnknownError
+from irsppl.live.codec import DamagedError
+from irsppl.live.errors import ConflictError, InputError, UnknownError
 from irsppl.live.experiment import Experiment
 from irsppl.live.report import SHOWN, clock, page
 
@@ -257,7 +260,13 @@ def make_app(
 
     app.add_exception_handler(UnknownError, refuse(404))
     app.add_exception_handler(ConflictError, refuse(409))
-    app.add_exception_handler(ValueError, refuse(422))
+    app.add_exception_handler(InputError, refuse(422))
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Without what was given: NaN, or half a character, has no way into JSON.
+        told = [{"loc": one["loc"], "msg": one["msg"]} for one in error.errors()]
+        return JSONResponse({"detail": json.loads(json.dumps(told, default=str))}, 422)
 
     @app.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> JSONResponse:
@@ -307,11 +316,13 @@ def make_app(
     def add(body: Add) -> Any:
         from irsppl.studies import parse_arms
 
-        return {"arm": experiment.add_arm(parse_arms(body.arm), body.label)}
+        with administering():
+            return {"arm": experiment.add_arm(parse_arms(body.arm), body.label)}
 
     @app.delete("/arms/{label}")
     def retire(label: Annotated[str, Path(max_length=200)]) -> Any:
-        experiment.retire_arm(label)
+        with administering():
+            experiment.retire_arm(label)
         return {"retired": label}
 
     @app.get("/health")
@@ -320,7 +331,8 @@ def make_app(
 
     @app.get("/metrics")
     def metrics() -> Any:
-        return PlainTextResponse(_metrics(experiment.status()), media_type="text/plain")
+        kind = "text/plain; version=0.0.4"
+        return PlainTextResponse(_metrics(experiment.status()), media_type=kind)
 
     @app.get("/", response_class=HTMLResponse)
     def show() -> Any:
@@ -335,6 +347,17 @@ def make_app(
         return HTMLResponse(text, headers=headers | {"Referrer-Policy": "no-referrer"})
 
     return Guard(app, token, admin_token, local)
+
+
+@contextlib.contextmanager
+def administering() -> Iterator[None]:
+    """Whoever changes the arms is told what does not fit, whichever part of irsppl says it."""
+    try:
+        yield
+    except (ConflictError, UnknownError, DamagedError):
+        raise
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _metrics(status: dict[str, Any]) -> str:
