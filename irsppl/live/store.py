@@ -21,7 +21,7 @@ from irsppl.live.codec import DamagedError
 from irsppl.live.journal import Event
 from irsppl.live.wal import lost_commits
 
-FORMAT = 1
+FORMAT = 2
 # Seconds to wait for other processes before giving up.
 _PATIENCE = 120
 _SNAPSHOTS_KEPT = 2
