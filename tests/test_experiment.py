@@ -571,6 +571,39 @@ def test_a_request_is_answered_once_however_many_ask_at_once(where):
     one.close(), two.close()
 
 
+def test_several_are_written_together_or_not_at_all(where):
+    from irsppl.live.errors import UndoneError
+
+    with irsppl.Experiment.create(where, bernoulli(), seed=3) as experiment:
+        first = experiment.ask()
+        with experiment.together():
+            made = [experiment.ask(), *experiment.ask(2)]
+            experiment.tell(first.id, 1)
+            with pytest.raises(ValueError, match="unknown"):
+                experiment.tell(first.id[:-1] + "9", 1)
+            with pytest.raises(ValueError, match="at most"):
+                experiment.ask(T)
+            experiment.tell(first.id, 0, correct=True)
+            experiment.tell(made[0].id, 1)
+        assert [d.period for d in made] == [1, 2, 3]
+        held, before = experiment.bandit, experiment.events()
+        with irsppl.Experiment.open(where) as again:
+            same(again.bandit, held)
+        # What fails after it has begun takes the others with it.
+        plan, experiment._plan = experiment._plan, None
+        with pytest.raises(UndoneError), experiment.together():
+            experiment.tell(made[1].id, 1)
+            with pytest.raises(AttributeError):
+                experiment.ask()
+        experiment._plan = plan
+        with pytest.raises(KeyboardInterrupt), experiment.together():
+            experiment.tell(made[1].id, 1)
+            raise KeyboardInterrupt
+        assert experiment.events() == before
+        same(experiment.bandit, held)
+        assert experiment.explain(experiment.ask().id)["replayed"]
+
+
 def test_labels_are_only_text(where):
     labels = ["<script>alert(1)</script>", "'; DROP TABLE irsppl_journal; --"]
     belief = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])

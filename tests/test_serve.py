@@ -1,5 +1,6 @@
 """An experiment over HTTP: right answers, right refusals, nothing executed, nothing lost."""
 
+import asyncio
 import contextlib
 import http.client
 import io
@@ -16,10 +17,12 @@ import time
 import pytest
 
 import irsppl
+from irsppl.live import experiment as experiment_module
 from irsppl.live.codec import DamagedError
 
 fastapi_client = pytest.importorskip("fastapi.testclient")
 serve = pytest.importorskip("irsppl.live.serve")
+direct = pytest.importorskip("irsppl.live.direct")
 LABELS = ["<script>alert(1)</script>", "'; DROP TABLE irsppl_journal; --", "plain"]
 
 
@@ -293,6 +296,43 @@ def test_a_body_without_a_length_is_limited_too(experiment):
     parts = (b" " * 1000 for _ in range(1000))
     answer = client(experiment).post("/decisions", content=parts, headers=IS_JSON)
     assert answer.status_code == 413 and experiment.status()["period"] == 0
+
+
+def test_what_waits_together_is_answered_apart(experiment, monkeypatch):
+    """Questions and rewards of one lot, a wrong one and one that breaks off among them."""
+    first, writes = experiment.ask(), []
+    transaction = experiment._store.transaction
+
+    def counted(write=True):
+        writes.append(write)
+        return transaction(write)
+
+    async def lot(desk, *given):
+        return await asyncio.gather(*given, return_exceptions=True)
+
+    monkeypatch.setattr(experiment._store, "transaction", counted)
+    desk, good = direct.Desk(experiment), direct.Tell(reward=1)
+    ask = direct.Ask(count=None, request=None)
+    found = asyncio.run(
+        lot(desk, desk.ask(ask), desk.tell("x-0", good), desk.tell(first.id, good), desk.ask(ask))
+    )
+    assert writes == [True]
+    assert [found[0]["period"], found[3]["period"]] == [1, 2] and found[2]["reward"] == 1
+    assert isinstance(found[1], direct.UnknownError)
+    # A failure that leaves a trace: the lot is undone, and each is done for itself.
+    decide, calls = experiment_module.decide, []
+
+    def breaks_off(plan, state):
+        calls.append(state.period)
+        if len(calls) in (2, 5):  # the second of the lot, and when it is alone
+            raise RuntimeError("broken off")
+        return decide(plan, state)
+
+    monkeypatch.setattr(experiment_module, "decide", breaks_off)
+    found = asyncio.run(lot(desk, *(desk.ask(ask) for _ in range(3))))
+    assert calls == [3, 4, 4, 3, 4, 4]
+    assert [type(one) for one in found] == [dict, RuntimeError, dict]
+    assert experiment.status()["period"] == 5 and len(experiment.log()) == 5
 
 
 def test_a_server_process(tmp_path, experiment):

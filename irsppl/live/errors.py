@@ -5,6 +5,10 @@ class InputError(ValueError):
     """What was given is wrong in itself."""
 
 
+class UndoneError(RuntimeError):
+    """Of several things that were to be done together, none was."""
+
+
 class UnknownError(ValueError):
     """There is no such decision or arm."""
 
