@@ -174,8 +174,8 @@ def _read_model(path: str) -> tuple[Any, Any]:
 
 
 def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._text import text_table
     from irsppl.bounds import bound
-    from irsppl.studies.report import text_table
     from irsppl.studies.store import write_atomically
 
     _check_out(args)
@@ -214,9 +214,10 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._text import text_table
     from irsppl.results import summary
     from irsppl.simulation import simulate
-    from irsppl.studies.report import text_table, write_netcdf
+    from irsppl.studies.report import write_netcdf
 
     _check_out(args)
     bandit = _bandit(args)
@@ -313,8 +314,8 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _studies(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._text import text_table
     from irsppl.studies import STUDIES
-    from irsppl.studies.report import text_table
 
     told = {
         name: {

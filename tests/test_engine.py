@@ -28,12 +28,12 @@ from irsppl import engine
 from irsppl.engine import dispatch, verbs
 from irsppl.engine.families import family_of
 from irsppl.engine.situation import situation_of
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.inner.cpu.special import expected_gain
 from irsppl.penalties import FH
 from irsppl.policies import find_policy, paths
 from irsppl.policies.greedy import best_affordable
-from irsppl.simulation import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
 
@@ -79,6 +79,7 @@ LIMITS = {
     "never": (dict(horizon=4, delay=[np.inf, 1]), [(0, None)]),
     "random delay": (dict(horizon=4, delay=random_delay), [(0, None)]),
     "budget": (dict(costs=[1, 1.5], budget=5), [(1, 1)]),
+    "equal costs": (dict(costs=[1, 1], budget=5), [(1, 1)]),
     "budget and horizon": (dict(costs=[1, 1.5], budget=5, horizon=4), [(0, 1)]),
     "budget and delay": (dict(costs=[1, 1.5], budget=5, delay=1), [(1, None)]),
     "law": (dict(horizon=SURVIVOR), [(0, 1)]),
@@ -96,6 +97,7 @@ def bandit_of(kind, limits):
     return bandit
 
 
+BUDGETS = ["budget", "equal costs"]  # with little money, and with much for its prices
 # Every rule and every limit meets every other at least once, and each family each of them: a part's
 # code does not know with whom it is compiled.
 PAIRS = {
@@ -103,7 +105,14 @@ PAIRS = {
     ("points", "irs.fh"): ["none", "waiting", "delay", "random delay", "budget and delay", "law"],
     ("points", "irs.v-zero"): ["none", "never", "random delay", "budget and horizon"],
     ("points", "irs.v-zero-separable"): ["delay", "law and delay"],
-    ("points", "irs.index"): ["none", "waiting", "random delay", "law and delay", "budget"],
+    ("points", "irs.index"): [
+        "none",
+        "waiting",
+        "random delay",
+        "law and delay",
+        "budget",
+        "equal costs",
+    ],
     ("points", "irs.mix"): ["none", "waiting"],
     ("points", "ts-ratio"): ["budget"],
     ("beta", "irs.fh"): ["budget and horizon"],
@@ -590,6 +599,18 @@ def test_plans_have_room_for_what_is_pending(monkeypatch):
     for policy, wanted in ((irsppl.Index(), 7 + 9), (irsppl.Index(lookahead=2), 2 + 9)):
         dispatch.kernel_for(policy, state).decisions(np.arange(3, dtype=np.uint64))
         assert asked.pop() == wanted
+
+
+def test_with_much_money_the_best_index_for_its_cost_is_played():
+    """Means known nearly for sure are the indices; the limits of cost are 1, 1.5 and 2."""
+    for means, wanted in (([1.0, 1.4, 1.9], 0), ([1.0, 1.6, 1.9], 1), ([1.0, 1.6, 2.2], 2)):
+        belief = irsppl.NormalNormal(means, [1e-4] * 3, [1e-4] * 3)
+        bandit = irsppl.Bandit(belief, costs=[1, 1.5, 2], budget=100)
+        kernel = engine.kernel(irsppl.Index(), bandit)
+        assert set(kernel.decisions(np.arange(50, dtype=np.uint64)).tolist()) == {wanted}
+    nothing = irsppl.NormalNormal([-1.0, -2.0, -3.0], [1e-4] * 3, [1e-4] * 3)
+    kernel = engine.kernel(irsppl.Index(), irsppl.Bandit(nothing, costs=[1, 1.5, 2], budget=100))
+    assert set(kernel.decisions(np.arange(5, dtype=np.uint64)).tolist()) == {-1}
 
 
 def test_a_second_process_finds_the_kernels(tmp_path):

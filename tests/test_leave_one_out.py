@@ -8,11 +8,11 @@ import pytest
 from scipy import special
 
 import irsppl
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.one_armed import HAT_MEANS, KNOTS
 from irsppl.penalties import PENALTIES, VFit, VSolo
 from irsppl.penalties._controls import LevelMax, OneArmed, SecondBest
 from irsppl.penalties._view import View, arms_of
-from irsppl.simulation import draw_outcomes
 
 from .oracles import enumerate as enumeration
 from .oracles import leave_one_out as oracle

@@ -254,6 +254,16 @@ def purchases(purse: Any, arm: int, periods: int) -> int:
     _compiled_only("purchases")
 
 
+def rich(purse: Any, remaining: int) -> bool:
+    """Whether constant payoffs surely send most pulls to the arm that pays best for its money."""
+    _compiled_only("rich")
+
+
+def price(purse: Any, arm: int) -> int:
+    """What a pull of the arm costs, in the units of `best_constant`."""
+    _compiled_only("price")
+
+
 def best_constant(purse: Any, scores: Any, remaining: int) -> int:
     """First action where every pull of arm a pays ``scores[a]``; -1 to stop."""
     _compiled_only("best_constant")

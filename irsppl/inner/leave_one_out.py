@@ -257,7 +257,7 @@ class BinaryArms(Arms):
         from irsppl.inner.cpu.leave_one_out import Binary
 
         states = np.ascontiguousarray(self._states(futures.rewards)[:, :, :-1])
-        innovation = futures.rewards - futures.means[:, :, :-1]
+        innovation = (futures.rewards - futures.means[:, :, :-1]).astype(self.dtype)
         return Binary(states, innovation, self._tables, self._table_of)
 
     @lru_cache(maxsize=4)  # noqa: B019
@@ -319,16 +319,21 @@ class SmoothArms(Arms):
         self._options = self.units[:, None] * self.lams[None, :]
         make = gaussian_changes if normal else gaussian_slopes
         kinds, self._table_of = _distinct(worth, plan.ends)
-        made = [[make(w, plan.rows, int(end), self.dtype) for end in ends] for w, *ends in kinds]
-        self._steps = np.array([row[0][1] for row in made])
-        self._tables = np.stack([np.stack([table for table, _, _ in row]) for row in made])
+        self._steps = np.empty(len(kinds))
         noise = sd * np.sqrt(worth)
         y = (mean[:, None] - self._options) / sd[:, None]
         self.starts = np.empty((len(mean), plan.blocks, CELLS))
-        for a, p in enumerate(self._table_of):
-            for block, (_, _, values) in enumerate(made[p]):
-                grid = np.linspace(-REACH, REACH, len(values))
-                self.starts[a, block] = noise[a] * np.interp(y[a], grid, values)
+        for p, (value, *ends) in enumerate(kinds):
+            for block, end in enumerate(ends):
+                table, self._steps[p], first = make(value, plan.rows, int(end), self.dtype)
+                if not p and not block:  # one at a time: they are large
+                    periods, columns, entries = table.shape
+                    shape = (len(kinds), periods, entries, plan.blocks, columns)
+                    self._tables: np.ndarray = np.empty(shape, self.dtype)
+                self._tables[p, :, :, block] = table.transpose(0, 2, 1)
+                grid = np.linspace(-REACH, REACH, len(first))
+                for a in np.flatnonzero(self._table_of == p):
+                    self.starts[a, block] = noise[a] * np.interp(y[a], grid, first)
 
     def prior_cdfs(self) -> np.ndarray:
         edges = self.units[:, None] * self.edges[None, :]
@@ -359,8 +364,9 @@ class SmoothArms(Arms):
         assert futures.sds is not None
         index, low, high = self._innovations(futures)
         tables = (self._tables, self._table_of, self._steps)
-        paths = (futures.means, futures.sds, index, low, high)
-        return Smooth(*paths, *tables, reach=REACH, options=self._options)
+        innovations = (index, low.astype(self.dtype), high.astype(self.dtype))
+        options = self._options.astype(self.dtype)
+        return Smooth(futures.means, futures.sds, *innovations, *tables, REACH, options)
 
     def _innovations(self, futures: Futures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Each as two neighbouring entries of a table's row: the first's number, both factors."""

@@ -149,7 +149,7 @@ def _status(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from irsppl.studies.report import text_table
+    from irsppl._text import text_table
 
     names = ["label", "open", "pulls", "pending", "reward", "mean", "sd"]
     return text_table(names, [[_cell(row[name]) for name in names] for row in rows])

@@ -5,15 +5,14 @@ innovation is what the reward changes, of mean zero given the arm's own earlier 
 a sum over columns, ``weights[a, c] x entry(n, state; c)``, with weights that know the other arms'
 rewards only. Columns are blocks of cells: options lam_g, once for each horizon that is planned for.
 
-Two kinds of rows, :class:`Binary` and :class:`Smooth`, answer ``_cursor`` (where in its tables a
-reward stands) and ``_entry``; what is summed over them is the same.
+All futures take reward n before any takes the next: what the tables hold of one n fits a cache,
+which is most of the speed.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numba.extending import overload
 from numpy.typing import NDArray
 
 from irsppl.inner.cpu import allocation
@@ -31,17 +30,16 @@ __all__ = [
 ]
 
 _FAST = {**KERNEL, "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
-_INLINE = {name: value for name, value in _FAST.items() if name != "cache"} | {"forceinline": True}
 
 
 class Binary(NamedTuple):
     """Rewards 0 or 1: each row of a table is a state (n, s), see :mod:`one_armed`.
 
-    state [S, K, W]: rows; innovation [S, K, W]; tables [P, rows, C], table_of [K].
+    state [S, K, W]: rows; innovation [S, K, W]; tables [P, rows, blocks, G], table_of [K].
     """
 
     state: NDArray[np.int32]
-    innovation: NDArray[np.float64]
+    innovation: NDArray
     tables: NDArray
     table_of: NDArray[np.int64]
 
@@ -50,106 +48,96 @@ class Smooth(NamedTuple):
     """Any rewards: tables over (posterior mean - option) / posterior standard deviation.
 
     means [S, K, W+1], sds [S or 1, K, W+1]; the innovations [S, K, W], each two neighbouring
-    entries of a row of the tables (the first's number, and the factor of either); tables
-    [P, blocks, W, X, J] from :mod:`one_armed` with their steps [P]; options [K, G].
+    entries of the tables (the first's number, and the factor of either); tables
+    [P, W, J, blocks, X] from :mod:`one_armed` with their steps [P]; options [K, G].
     """
 
     means: NDArray[np.float64]
     sds: NDArray[np.float64]
     index: NDArray[np.int16]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: NDArray
+    high: NDArray
     tables: NDArray
     table_of: NDArray[np.int64]
     steps: NDArray[np.float64]
     reach: float
-    options: NDArray[np.float64]
-
-
-def _cursor(rows: Any, f: int, a: int, n: int) -> Any:
-    """(factor of all entries, what ``_entry`` needs) of reward n of arm a in future f."""
-    raise TypeError("compiled code only")
-
-
-def _entry(rows: Any, cursor: Any, block: int, g: int) -> float:
-    """The table's number for cell g of a block."""
-    raise TypeError("compiled code only")
-
-
-def _implements(verb: Any, kind: type) -> Any:
-    def register(code: Any) -> Any:
-        def choose(*types: Any) -> Any:
-            return code if getattr(types[0], "instance_class", None) is kind else None
-
-        overload(verb, jit_options=_INLINE, strict=False)(choose)
-        return code
-
-    return register
-
-
-@_implements(_cursor, Binary)
-def _(rows: Any, f: int, a: int, n: int) -> Any:
-    return rows.innovation[f, a, n], (rows.table_of[a], rows.state[f, a, n])
-
-
-@_implements(_entry, Binary)
-def _(rows: Any, cursor: Any, block: int, g: int) -> Any:
-    return rows.tables[cursor[0], cursor[1], block, g]
-
-
-@_implements(_cursor, Smooth)
-def _(rows: Any, f: int, a: int, n: int) -> Any:
-    p = rows.table_of[a]
-    scale = 1.0 / (rows.sds[f if len(rows.sds) > 1 else 0, a, n] * rows.steps[p])
-    # at = (mean - option) / sd in steps from the left end of the grid
-    start = rows.means[f, a, n] * scale + rows.reach / rows.steps[p]
-    own = (rows.index[f, a, n], rows.low[f, a, n], rows.high[f, a, n])
-    return 1.0, (p, a, n, start, scale, own)
-
-
-@_implements(_entry, Smooth)
-def _(rows: Any, cursor: Any, block: int, g: int) -> Any:
-    p, a, n, start, scale, (i, low, high) = cursor
-    last = rows.tables.shape[3] - 1
-    at = start - rows.options[a, g] * scale
-    at = 0.0 if at < 0.0 else at
-    at = np.float64(last) if at > last else at
-    y = min(int(at), last - 1)
-    up = at - y
-    table = rows.tables[p, block, n]
-    here = low * table[y, i] + high * table[y, i + 1]
-    next_ = low * table[y + 1, i] + high * table[y + 1, i + 1]
-    return (1.0 - up) * here + up * next_
+    options: NDArray
 
 
 @njit(**_FAST)
-def _charges(
-    rows: Any, weights: NDArray, spans: NDArray[np.int64], charged: NDArray[np.float64]
+def _binary_charges(
+    state: NDArray[np.int32],
+    innovation: NDArray,
+    tables: NDArray,
+    table_of: NDArray[np.int64],
+    weights: NDArray,
+    charged: NDArray[np.float64],
+) -> None:
+    futures, arms, columns = weights.shape
+    for n in range(charged.shape[2]):
+        for f in range(futures):
+            for a in range(arms):
+                row, own = tables[table_of[a], state[f, a, n]], weights[f, a]
+                total = weights.dtype.type(0)
+                for c in range(columns):
+                    total += own[c] * row[c]
+                charged[f, a, n] = innovation[f, a, n] * total
+
+
+@njit(**_FAST)
+def _smooth_charges(
+    rows: Smooth,
+    weights: NDArray,
+    spans: NDArray[np.int64],
+    at: NDArray[np.int32],
+    ups: NDArray,
+    charged: NDArray[np.float64],
 ) -> None:
     futures, arms, blocks = weights.shape[:3]
-    for f in range(futures):
-        for a in range(arms):
-            for n in range(charged.shape[2]):
-                factor, cursor = _cursor(rows, f, a, n)
-                total = weights.dtype.type(0)
+    number = weights.dtype.type
+    last = rows.tables.shape[4] - 1
+    for n in range(charged.shape[2]):
+        for f in range(futures):
+            for a in range(arms):
+                p, i = rows.table_of[a], rows.index[f, a, n]
+                scale = 1.0 / (rows.sds[f if len(rows.sds) > 1 else 0, a, n] * rows.steps[p])
+                # (mean - option) / sd in steps from the left end of the grid
+                start = number(rows.means[f, a, n] * scale + rows.reach / rows.steps[p])
+                step = number(scale)
+                options = rows.options[a]
+                first, stop = spans[f, a, 0], spans[f, a, 1]
+                for g in range(first, stop):
+                    y = min(max(start - options[g] * step, number(0)), number(last))
+                    at[g] = min(np.int32(y), last - 1)
+                    ups[g] = y - number(at[g])
+                low, high = number(0), number(0)
                 for block in range(blocks):
                     own = weights[f, a, block]
-                    for g in range(spans[f, a, block, 0], spans[f, a, block, 1]):
-                        total += own[g] * _entry(rows, cursor, block, g)
-                charged[f, a, n] = factor * total
+                    here, there = rows.tables[p, n, i, block], rows.tables[p, n, i + 1, block]
+                    for g in range(first, stop):
+                        y, up = at[g], ups[g]
+                        low += own[g] * (here[y] + up * (here[y + 1] - here[y]))
+                        high += own[g] * (there[y] + up * (there[y + 1] - there[y]))
+                charged[f, a, n] = rows.low[f, a, n] * low + rows.high[f, a, n] * high
 
 
 def charges(rows: Binary | Smooth, weights: NDArray) -> NDArray[np.float64]:
-    """Z [S, K, W] along each arm's row; weights [S, K, blocks, G]."""
-    inside = rows.innovation if isinstance(rows, Binary) else rows.low
-    charged = np.empty(inside.shape)
-    _charges(rows, weights, _spans(weights), charged)
+    """Z [S, K, W] along each arm's row; weights [S, K, blocks, G] in the tables' precision."""
+    if isinstance(rows, Binary):
+        charged = np.empty(rows.innovation.shape)
+        flat = rows.tables.reshape(*rows.tables.shape[:2], -1)
+        own = weights.reshape(*weights.shape[:2], -1)
+        _binary_charges(rows.state, rows.innovation, flat, rows.table_of, own, charged)
+        return charged
+    charged, cells = np.empty(rows.low.shape), weights.shape[-1]
+    work = np.empty(cells, np.int32), np.empty(cells, weights.dtype)
+    _smooth_charges(rows, weights, _spans(weights), *work, charged)
     return charged
 
 
 def _spans(weights: NDArray) -> NDArray[np.int64]:
-    """[..., 2]: the cells outside which all weights are zero."""
-    used = weights != 0
+    """[S, K, 2]: the cells outside which the weights of all blocks are zero."""
+    used = (weights != 0).any(axis=2)
     last = weights.shape[-1] - np.argmax(used[..., ::-1], axis=-1)
     first = np.argmax(used, axis=-1)
     some = used.any(axis=-1)
@@ -157,25 +145,53 @@ def _spans(weights: NDArray) -> NDArray[np.int64]:
 
 
 @njit(**_FAST)
-def _totals(rows: Any, first: NDArray[np.int32], last: NDArray[np.int32], totals: NDArray) -> None:
+def _binary_totals(
+    rows: Binary, first: NDArray[np.int32], last: NDArray[np.int32], totals: NDArray
+) -> None:
     futures, arms, blocks, cells = totals.shape
-    for f in range(futures):
-        for a in range(arms):
-            out = totals[f, a]
-            for block in range(blocks):
-                for g in range(cells):
-                    out[block, g] = 0.0
-            for n in range(first[f, a], last[f, a]):
-                factor, cursor = _cursor(rows, f, a, n)
-                for block in range(blocks):
+    totals[:] = 0.0
+    for n in range(rows.state.shape[2]):
+        for f in range(futures):
+            for a in range(arms):
+                if first[f, a] <= n < last[f, a]:
+                    row = rows.tables[rows.table_of[a], rows.state[f, a, n]]
+                    innovation = rows.innovation[f, a, n]
+                    for block in range(blocks):
+                        for g in range(cells):
+                            totals[f, a, block, g] += innovation * row[block, g]
+
+
+@njit(**_FAST)
+def _smooth_totals(
+    rows: Smooth, first: NDArray[np.int32], last: NDArray[np.int32], totals: NDArray
+) -> None:
+    futures, arms, blocks, cells = totals.shape
+    end = rows.tables.shape[4] - 1
+    totals[:] = 0.0
+    for n in range(rows.low.shape[2]):
+        for f in range(futures):
+            for a in range(arms):
+                if first[f, a] <= n < last[f, a]:
+                    p, i = rows.table_of[a], rows.index[f, a, n]
+                    scale = 1.0 / (rows.sds[f if len(rows.sds) > 1 else 0, a, n] * rows.steps[p])
+                    start = rows.means[f, a, n] * scale + rows.reach / rows.steps[p]
+                    low, high = rows.low[f, a, n], rows.high[f, a, n]
+                    here, there = rows.tables[p, n, i], rows.tables[p, n, i + 1]
                     for g in range(cells):
-                        out[block, g] += factor * _entry(rows, cursor, block, g)
+                        at = min(max(start - rows.options[a, g] * scale, 0.0), float(end))
+                        y = min(int(at), end - 1)
+                        up = at - y
+                        for block in range(blocks):
+                            own = low * here[block, y] + high * there[block, y]
+                            more = low * here[block, y + 1] + high * there[block, y + 1]
+                            totals[f, a, block, g] += own + up * (more - own)
 
 
 def totals(rows: Binary | Smooth, first: NDArray, last: NDArray, shape: tuple[int, int]) -> NDArray:
     """[S, K, blocks, G]: what each column collects over rewards first .. last - 1 [S, K]."""
     found = np.empty((*first.shape, *shape), rows.tables.dtype)
-    _totals(rows, first.astype(np.int32), last.astype(np.int32), found)
+    sum_up = _binary_totals if isinstance(rows, Binary) else _smooth_totals
+    sum_up(rows, first.astype(np.int32), last.astype(np.int32), found)
     return found
 
 
