@@ -2,6 +2,7 @@
 
     python benchmarks/leave_one_out.py [case ...]        # all cases, or those named
     python benchmarks/leave_one_out.py --constrained     # delays, budgets, a law of the horizon
+    python benchmarks/leave_one_out.py --cost            # time and memory, ten Bernoulli arms
     python benchmarks/leave_one_out.py --figure          # docs/figures/leave-one-out.png
 
 Each row: regret bound (standard error), seconds of processor time. Cases are listed in `CASES`.
@@ -10,6 +11,7 @@ Each row: regret bound (standard error), seconds of processor time. Cases are li
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 
 import numpy as np
@@ -87,6 +89,30 @@ def run(name):
         )
 
 
+def cost(case="bernoulli-10", futures=4000, rounds=3):
+    """V-Solo's time over V-Zero's in one run, its pilot included, and what V-Fit takes.
+
+    Processor time: wall time depends on who else uses the machine. Peak of memory: of the process.
+    """
+    bandit = CASES[case][0]()
+    begin = time.process_time(), time.perf_counter()
+    found = irsppl.bound(bandit, "irs.v-fit", key=1, num_samples=4000)
+    seconds = time.process_time() - begin[0], time.perf_counter() - begin[1]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    told = f"{seconds[0]:.0f} s (processor), {seconds[1]:.0f} s (wall), peak {peak:.0f} MB"
+    print(f"{case}: V-Fit {told}, {found.regret_bound:.3f} ({found.regret_stderr:.3f})", flush=True)
+    ratios = []
+    for count in (64, *[futures] * rounds):  # the first compiles
+        taken = []
+        for kind in ("zero", "solo"):
+            begin = time.process_time(), time.perf_counter()
+            irsppl.bound(bandit, PENALTIES[kind], key=1, num_samples=count)
+            taken.append((time.process_time() - begin[0], time.perf_counter() - begin[1]))
+        ratios.append(np.divide(taken[1], taken[0]))
+    processor, wall = np.median(ratios[1:], axis=0)
+    print(f"{case}: V-Solo / V-Zero {processor:.2f} (processor), {wall:.2f} (wall)", flush=True)
+
+
 HORIZONS = {2: (10, 20, 50, 100, 200), 10: (20, 50, 100, 200)}
 
 
@@ -152,9 +178,13 @@ if __name__ == "__main__":
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--figure", action="store_true")
     parser.add_argument("--constrained", action="store_true")
+    parser.add_argument("--cost", action="store_true")
     options = parser.parse_args()
     if options.figure:
         figure("docs/figures/leave-one-out.png")
+    elif options.cost:
+        for case in options.cases if len(options.cases) < len(CASES) else ["bernoulli-10"]:
+            cost(case)
     else:
         for case in CONSTRAINED if options.constrained else options.cases:
             run(case)

@@ -364,7 +364,7 @@ class SmoothArms(Arms):
         assert futures.sds is not None
         index, low, high = self._innovations(futures)
         tables = (self._tables, self._table_of, self._steps)
-        innovations = (index, low.astype(self.dtype), high.astype(self.dtype))
+        innovations: tuple[Any, Any, Any] = (index, low.astype(self.dtype), high.astype(self.dtype))
         options = self._options.astype(self.dtype)
         return Smooth(futures.means, futures.sds, *innovations, *tables, REACH, options)
 
