@@ -46,7 +46,7 @@ CASES = {
     "bernoulli-10": (lambda: bernoulli(10, 500), {"zero": 4000, "solo": 8000, "fit": 3000}),
     "bernoulli-10-short": (lambda: bernoulli(10, 100), {"zero": 6000, "solo": 6000, "fit": 6000}),
     "gaussian-2": (lambda: gaussian(2, 200), {"zero": 8000, "solo": 8000, "fit": 8000}),
-    "gaussian-10": (lambda: gaussian(10, 500), {"zero": 2000, "solo": 2000, "fit": 1000}),
+    "gaussian-10": (lambda: gaussian(10, 500), {"zero": 2000, "solo": 2000, "fit": 2000}),
     "gaussian-5-noise": (
         lambda: gaussian(5, 500, [0.1, 0.4, 1.0, 4.0, 10.0]),
         {"zero": 2000, "solo": 2000, "fit": 2000},

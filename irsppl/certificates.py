@@ -125,16 +125,16 @@ def penalties_for(bandit: Bandit, effort: str) -> list[Any]:
     """Penalties for a certificate within an effort, the tightest that the bandit allows.
 
     "quick": `default_penalties`; "standard": leave-one-out penalties, at most three times the work;
-    "best": these fitted on a pilot, minutes for many arms and periods. With constraints or pending
-    pulls it is open which is tightest: several then, for a pilot to pick from.
+    "best": these fitted on a pilot, minutes for many arms and periods. With constraints, pending
+    pulls or correlated arms it is open which is tightest: several then, for a pilot to pick from.
     """
     one_of("effort", effort, EFFORTS)
     penalty = {"standard": "irs.v-solo", "best": "irs.v-fit"}.get(effort)
     if penalty is not None:
         try:
             find_penalty(penalty).verify(bandit, as_bound=True)
-            others = default_penalties(bandit) if bandit.constraints or bandit.pending else []
-            return [penalty, *others]
+            plain = bandit.belief.is_independent and not bandit.constraints and not bandit.pending
+            return [penalty, *([] if plain else default_penalties(bandit))]
         except ValueError:
             pass
     return default_penalties(bandit)

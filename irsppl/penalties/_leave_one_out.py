@@ -22,11 +22,14 @@ import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
+from irsppl.beliefs import LinearGaussian
 from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs._joint import JointPoints
 from irsppl.beliefs._points import Points
 from irsppl.outcomes import Outcome, block_size, blocks
 from irsppl.penalties._base import Inner, Penalty
 from irsppl.penalties._controls import controls, known_means
+from irsppl.penalties._joint_view import JointView
 from irsppl.penalties._moments import moments
 from irsppl.penalties._schedule import plan_of
 from irsppl.penalties._view import View
@@ -40,18 +43,21 @@ _MOST_BYTES = 800e6
 
 def check_leave_one_out(name: str, bandit: Bandit, shares: tuple[float, ...]) -> None:
     """Raise `ValueError`, with the reason, where the argument does not hold or is not built."""
-    if not bandit.belief.is_independent:
-        raise ValueError(
-            f"{name} needs independent arms: here a reward of one arm tells of the others; use "
-            "'irs.v-zero-separable' or 'irs.ff'"
-        )
     if bandit.num_arms < 2:
         raise ValueError(f"{name} needs at least two arms: it penalises one by what others show")
-    if not isinstance(bandit.belief, (Conjugate, Points)):
+    if not isinstance(bandit.belief, (Conjugate, Points, LinearGaussian, JointPoints)):
         raise ValueError(
             f"{name} is not built for {type(bandit.belief).__name__}; use 'irs.v-zero' or 'irs.ff'"
         )
     if isinstance(bandit.remaining, jax.core.Tracer) or isinstance(bandit.pulled, jax.core.Tracer):
+        return
+    if not bandit.belief.is_independent:
+        if bandit.constraints or bandit.pending:
+            told = ", ".join(sorted(bandit.constraints)) or "pending pulls"
+            raise ValueError(
+                f"{name} is not built for correlated arms with constraints, here {told}; use "
+                "'irs.v-zero-separable' or 'irs.ff'"
+            )
         return
     found, plan = moments(bandit.belief), plan_of(bandit, shares)
     each = plan.rows**2 / 2 * 40 if found.binary else plan.rows * 281 * 17
@@ -90,25 +96,30 @@ class LeaveOneOut(Penalty):
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(values [S], counts [S, K], sum of all penalties [S]) of a batch of futures."""
 
+    def view(self, bandit: Bandit, outcomes: Outcome) -> View:
+        if bandit.belief.is_independent:
+            return View(bandit, outcomes, self.shares)
+        return JointView(bandit, outcomes, max(self.levels))
+
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
         if not is_concrete(bandit, outcome):
             raise ValueError(f"{self.name} is solved on the host: it cannot be traced by JAX")
         batch = jax.tree.map(lambda leaf: leaf[None], outcome)
-        values, counts, _ = self.solve(bandit, View(bandit, batch, self.shares))
+        values, counts, _ = self.solve(bandit, self.view(bandit, batch))
         action = np.argmax(counts[0]) if counts[0].any() else -1
         return Inner(values[0], action, counts[0])
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         parts = blocks(outcomes)
-        found = [self.solve(bandit, View(bandit, part, self.shares))[0] for part in parts]
+        found = [self.solve(bandit, self.view(bandit, part))[0] for part in parts]
         return np.concatenate(found)
 
     def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, np.ndarray]:
         parts = []
         for part in blocks(outcomes):
-            view = View(bandit, part, self.shares)
+            view = self.view(bandit, part)
             values, _, sums = self.solve(bandit, view)
-            columns = {c.label: c.of(view) for c in controls(self.levels)}
+            columns = {c.label: c.of(view) for c in controls(bandit, self.levels)}
             parts.append({self.label: values, self._sum: sums, **columns})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

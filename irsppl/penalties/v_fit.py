@@ -65,6 +65,11 @@ class VFit(LeaveOneOut):
         self.coefficients = None if coefficients is None else tuple(map(float, coefficients))
 
     def check(self, bandit: Bandit) -> None:
+        if not bandit.belief.is_independent:
+            raise ValueError(
+                f"{self.name} needs independent arms: here a reward of one arm tells of the others;"
+                " use 'irs.v-solo', 'irs.v-zero-separable' or 'irs.ff'"
+            )
         super().check(bandit)
         given, needed = self.coefficients, len(self._start(bandit))
         if given is not None and (len(given) != needed or not np.all(np.isfinite(given))):

@@ -75,7 +75,7 @@ class VSolo(LeaveOneOut):
             return self
 
         def look(outcomes: Outcome) -> tuple[View, View]:
-            view = View(bandit, outcomes)
+            view = self.view(bandit, outcomes)
             return view, view
 
         pilot = Pilot(bandit, draw, _PILOT, known, self.levels, look)
