@@ -280,12 +280,7 @@ def test_bad_arguments(make, text):
 
 def test_refused_with_a_reason():
     arms = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
-    correlated = irsppl.LinearGaussian(np.eye(2), np.zeros(2), np.eye(2), 1.0)
-    for bandit, text in [
-        (irsppl.Bandit(correlated, 5), "independent arms"),
-        (irsppl.Bandit(arms, 5000), "would need 2,000 MB of tables for 5000 periods"),
-    ]:
-        with pytest.raises(ValueError, match=text):
-            irsppl.bound(bandit, "irs.v-solo")
+    with pytest.raises(ValueError, match="would need 2,000 MB of tables for 5000 periods"):
+        irsppl.bound(irsppl.Bandit(arms, 5000), "irs.v-solo")
     with pytest.raises(ValueError, match="two arms"):
         irsppl.bound(irsppl.Bandit(irsppl.BetaBernoulli([1.0], [1.0]), 5), "irs.v-solo")
