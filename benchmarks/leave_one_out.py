@@ -1,7 +1,8 @@
 """Leave-one-out bounds on the instances of docs/leave-one-out.md.
 
-    python benchmarks/leave_one_out.py [case ...]        # all cases, or those named
+    python benchmarks/leave_one_out.py [case ...]        # all cases, or those named; --only fit
     python benchmarks/leave_one_out.py --constrained     # delays, budgets, a law of the horizon
+    python benchmarks/leave_one_out.py --correlated      # arms that tell of each other
     python benchmarks/leave_one_out.py --cost            # time and memory, ten Bernoulli arms
     python benchmarks/leave_one_out.py --figure          # docs/figures/leave-one-out.png
 
@@ -62,6 +63,45 @@ CONSTRAINED = {
     "budget-5": (lambda: bernoulli(5, 80, costs=[1, 2, 3, 1, 2], budget=120), _MANY),
     "law-5": (lambda: bernoulli(5, np.linspace(1, 0.01, 100)), _SOME),
 }
+
+
+def correlated(arms, horizon, rho):
+    cov = rho + (1 - rho) * np.eye(arms)
+    belief = irsppl.LinearGaussian(np.eye(arms), np.zeros(arms), cov, np.ones(arms))
+    return irsppl.Bandit(belief, horizon)
+
+
+def linear(arms, weights, horizon):
+    """Arms at random directions, so that each tells much of the others."""
+    features = np.random.default_rng(0).normal(size=(arms, weights)) / np.sqrt(weights)
+    belief = irsppl.LinearGaussian(features, np.zeros(weights), np.eye(weights), np.ones(arms))
+    return irsppl.Bandit(belief, horizon)
+
+
+def shared_logit(arms, horizon):
+    """Success rates that move together, a NumPyro model."""
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(arm, reward=None):
+        common = numpyro.sample("common", dist.Normal(0, 1))
+        own = numpyro.sample("own", dist.Normal(0, 1).expand([arms]).to_event(1))
+        numpyro.sample("reward", dist.Bernoulli(logits=common + own[arm]), obs=reward)
+
+    belief = irsppl.from_numpyro_joint(
+        model, num_arms=arms, representation="particles", num_particles=512
+    )
+    return irsppl.Bandit(belief, horizon)
+
+
+CORRELATED = {
+    "gaussian-2, 0.5": (lambda: correlated(2, 100, 0.5), _SOME),
+    "gaussian-5, 0.5": (lambda: correlated(5, 100, 0.5), _SOME),
+    "gaussian-5, 0.8": (lambda: correlated(5, 100, 0.8), _SOME),
+    "gaussian-5, 0.95": (lambda: correlated(5, 100, 0.95), _SOME),
+    "linear-20-3": (lambda: linear(20, 3, 100), {kind: 1000 for kind in _SOME}),
+    "logit-3": (lambda: shared_logit(3, 50), {kind: 1000 for kind in _SOME}),
+}
 PENALTIES = {
     "zero": "irs.v-zero",
     "solo": "irs.v-solo",
@@ -72,10 +112,12 @@ PENALTIES = {
 }
 
 
-def run(name):
-    make, sizes = (CASES | CONSTRAINED)[name]
+def run(name, only=None):
+    make, sizes = (CASES | CONSTRAINED | CORRELATED)[name]
     bandit = make()
     for kind, count in sizes.items():
+        if only and kind not in only:
+            continue
         irsppl.bound(bandit, "irs.v-zero-separable", num_samples=64)  # compiled before it is timed
         begin = time.process_time()
         found = irsppl.bound(bandit, PENALTIES[kind], key=1, num_samples=count)
@@ -176,8 +218,10 @@ def figure(path):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", default=list(CASES))
+    parser.add_argument("--only", nargs="*", choices=list(PENALTIES), help="penalties")
     parser.add_argument("--figure", action="store_true")
     parser.add_argument("--constrained", action="store_true")
+    parser.add_argument("--correlated", action="store_true")
     parser.add_argument("--cost", action="store_true")
     options = parser.parse_args()
     if options.figure:
@@ -186,5 +230,6 @@ if __name__ == "__main__":
         for case in options.cases if len(options.cases) < len(CASES) else ["bernoulli-10"]:
             cost(case)
     else:
-        for case in CONSTRAINED if options.constrained else options.cases:
-            run(case)
+        named = CORRELATED if options.correlated else options.cases
+        for case in CONSTRAINED if options.constrained else named:
+            run(case, options.only)

@@ -24,7 +24,6 @@ POLICIES = {
     "irs.index*": "irs.index*",
     "irs.index-16": "irs.index-16",
     "irs.index-64": "irs.index-64",
-    "irs.index* of 16": irsppl.Index(num_futures=16, star=True),
     "fh-gittins": "fh-gittins",
     "opt": "opt",
 }
