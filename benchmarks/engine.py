@@ -20,9 +20,9 @@ import numpyro.distributions as dist
 
 import irsppl
 from irsppl import engine
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
-from irsppl.simulation import draw_outcomes
 
 POLICIES = ["ts", "irs.fh", "irs.v-zero", "irs.index"]
 RULES = ["ts", "irs.mix", "irs.v-emax", "ids", "bayes-ucb", "ogi", "ucb1", "kl-ucb"]

@@ -19,6 +19,7 @@ import threading
 import time
 
 import numpy as np
+import numpyro.distributions as dist
 import sqlalchemy as sa
 
 import irsppl
@@ -26,10 +27,16 @@ from irsppl.live import store
 from irsppl.live.journal import Event
 
 ROUNDS, BLOCK = 12, 40
+DELAYS = {
+    "no delay": None,
+    "delay of 5": 5,
+    "geometric delay of 100": dist.GeometricProbs(0.01),
+    "geometric delay of 10,000": dist.GeometricProbs(1e-4),
+}
 
 
-def bandit(horizon):
-    return irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 5, [1.0] * 5), horizon)
+def bandit(horizon, delay=None):
+    return irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 5, [1.0] * 5), horizon, delay=delay)
 
 
 def timed(work, times):
@@ -64,21 +71,41 @@ def ask_and_tell(folder):
     return times
 
 
-def many_pending(folder):
+def many_pending(folder, name, delay=None):
     """An ask with 10,000 decisions pending, against one with 10, in alternating blocks."""
     made = []
-    for name, pending in (("few", 10), ("many", 10_000)):
-        made.append(irsppl.Experiment.create(folder / f"{name}.db", bandit(20_000)))
-        for _ in range(pending // 10):
-            made[-1].ask(10)
+    for pending in (10_000, 10):
+        where = folder / f"{name}-{pending}.db"
+        made.append(irsppl.Experiment.create(where, bandit(20_000, delay)))
+        write(made[-1], pending, told=False)
     for experiment in made:
-        timed(lambda i, e=experiment: e.ask(), 20)
-    times = np.array(
-        [[timed(lambda i, e=e: e.ask(), BLOCK) for e in reversed(made)] for _ in range(ROUNDS)]
-    )
+        timed(lambda i, e=experiment: e.ask(), 10)
+    times = np.array([[timed(lambda i, e=e: e.ask(), BLOCK) for e in made] for _ in range(ROUNDS)])
     for experiment in made:
         experiment.close()
     return times
+
+
+def write(experiment, decisions, told):
+    """So many decisions into the journal at once, with their rewards or without."""
+    rng = np.random.default_rng(0)
+    with experiment._writing() as tx:
+        state = experiment._state
+        for first in range(0, decisions, 500):
+            events = []
+            for period in range(first, min(first + 500, decisions)):
+                arm = int(rng.integers(5))
+                event = Event(state.seq, "ask", time.time(), period, arm, propensity=0.2)
+                events.append(event.sealed(state.digest))
+                state.apply(events[-1])
+                if told:
+                    reward = float(rng.random() < 0.5)
+                    event = Event(state.seq, "tell", time.time(), period, reward=reward)
+                    events.append(event.sealed(state.digest))
+                    state.apply(events[-1])
+            store.append(tx, events)
+            if state.seq >= experiment._next_snapshot:
+                experiment._snapshot(tx)
 
 
 def over_http(folder):
@@ -143,24 +170,7 @@ def opening(folder):
     """Opening a journal of 100,000 events, against reading all its rows."""
     path = folder / "long.db"
     experiment = irsppl.Experiment.create(path, bandit(60_000), "ts")
-    rng = np.random.default_rng(0)
-    with experiment._writing() as tx:
-        state = experiment._state
-        while state.seq < 100_000:
-            events = []
-            for _ in range(500):
-                arm = int(rng.integers(5))
-                for kind, told in (
-                    ("ask", {"arm": arm, "propensity": 0.2}),
-                    ("tell", {"reward": float(rng.random() < 0.5)}),
-                ):
-                    period = state.period - (kind == "tell")
-                    event = Event(state.seq, kind, time.time(), period=period, **told)
-                    events.append(event.sealed(state.digest))
-                    state.apply(events[-1])
-            store.append(tx, events)
-            if state.seq >= experiment._next_snapshot:
-                experiment._snapshot(tx)
+    write(experiment, 50_000, told=True)
     experiment.close()
 
     def read(_):
@@ -200,7 +210,9 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         told("ask + tell / two durable INSERTs", ask_and_tell(folder), 3)
-        told("ask with 10,000 pending / with 10", many_pending(folder), 2)
+        for name, delay in DELAYS.items():
+            times = many_pending(folder, name, delay)
+            told(f"ask with 10,000 pending / with 10, {name}", times, 2)
         told("8 clients over HTTP / 8 threads in process", over_http(folder), 2)
         times, replay = opening(folder)
         told("open 100,000 events / read them", times, 3)

@@ -14,9 +14,9 @@ from engine import HORIZON, NUM_ARMS, student
 
 import irsppl
 from irsppl import engine
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
-from irsppl.simulation import draw_outcomes
 
 CLOUDS = {"1,024 reweighted": (1024, False), "4,096 reweighted": (4096, False)}
 CLOUDS["1,024 moved"] = (1024, True)

@@ -37,6 +37,8 @@ STYLE = f"""
 body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0; background: var(--paper);
   color: var(--ink) }}
 header, main, footer {{ max-width: 46rem; margin: 0 auto; padding: 0 1rem }}
+.wide :is(header, main, footer) {{ max-width: 70rem }} .wide :is(p, pre) {{ max-width: 46rem }}
+.wide tbody th {{ white-space: nowrap }}
 header {{ padding-top: 1rem }} footer {{ padding-bottom: 2rem; color: var(--soft) }}
 h1 {{ font-size: 1.6rem; margin: 0 0 .25rem; overflow-wrap: anywhere }}
 h2 {{ font-size: 1.2rem; margin: 2.25rem 0 .5rem; line-height: 1.3 }}
@@ -58,6 +60,7 @@ figcaption {{ color: var(--soft) }} svg text {{ font-size: 13px; fill: var(--ink
 .key li {{ display: inline-block; margin-right: 1rem; overflow-wrap: anywhere }}
 .key svg {{ width: 2.2rem; height: .7rem }} summary {{ cursor: pointer; padding: .35rem 0 }}
 dl {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: .5rem }}
+.long {{ grid-column: 1 / -1 }}
 dl div {{ background: var(--card); padding: .5rem .75rem }}
 dt {{ color: var(--soft); font-size: .9rem }}
 dd {{ margin: 0; font-size: 1.15rem; overflow-wrap: anywhere }}
@@ -73,9 +76,18 @@ def text(value: Any) -> str:
 
 
 def document(
-    title: str, head: str, body: str, foot: str = "", script: str = "", nonce: str = ""
+    title: str,
+    head: str,
+    body: str,
+    foot: str = "",
+    script: str = "",
+    nonce: str = "",
+    wide: bool = False,
 ) -> str:
-    """A whole page. Without a script it forbids itself to load or run anything."""
+    """A whole page. Without a script it forbids itself to load or run anything.
+
+    wide: tables have the whole screen, text keeps a width that can be read.
+    """
     rules = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     guard = f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
     tail = f'<script nonce="{nonce}">{script}</script>\n' if script else ""
@@ -84,7 +96,8 @@ def document(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"{'' if script else guard}"
         '<link rel="icon" href="data:,">\n'
-        f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"{'<body class=wide>' if wide else '<body>'}\n"
         f"<header>\n{head}\n</header>\n<main>\n{body}\n</main>\n"
         f"{f'<footer>{foot}</footer>' if foot else ''}\n{tail}</body>\n</html>\n"
     )

@@ -30,10 +30,10 @@ def run_chunks(
 ) -> list[Any]:
     """`work(draw(start, stop, size), start, stop)` of every chunk, in order of chunks.
 
-    Only the calling thread runs XLA: it draws, at most one chunk ahead, and with one worker it does
-    all the work. Other threads run compiled kernels, which release the GIL. XLA programs with loops
-    share one pool of threads on a CPU, so that two of them at once can wait for each other for
-    ever. An interruption waits for nobody: what other threads still do is dropped.
+    With one worker the calling thread does all of it. Several are for compiled kernels alone, which
+    release the GIL, and whose futures are drawn by kernels too: XLA programs with loops share one
+    pool of threads on a CPU, so that two of them at once can wait for each other for ever. An
+    interruption waits for nobody: what other threads still do is dropped.
     """
     done: list[Any] = [None] * len(plan)
     with Progress(plan[-1][1], title, "rep", progress) as told:
@@ -45,9 +45,9 @@ def run_chunks(
         # A caller's `with jax.enable_x64()` holds for its own thread only.
         wide = jax.config.read("jax_enable_x64")
 
-        def in_thread(futures: Any, start: int, stop: int) -> Any:
+        def in_thread(start: int, stop: int, size: int) -> Any:
             with jax.enable_x64(wide):
-                return work(futures, start, stop)
+                return work(draw(start, stop, size), start, stop)
 
         pool = ThreadPoolExecutor(min(workers, len(plan)), "irsppl")
         running: dict[Future[Any], int] = {}
@@ -60,10 +60,8 @@ def run_chunks(
                     told.update(plan[i][1] - plan[i][0])
 
         try:
-            for i, (start, stop, size) in enumerate(plan):
-                # Drawn to the end here: XLA would go on behind our back, beside the next draw.
-                futures = jax.block_until_ready(draw(start, stop, size))
-                running[pool.submit(in_thread, futures, start, stop)] = i
+            for i, chunk in enumerate(plan):
+                running[pool.submit(in_thread, *chunk)] = i
                 collect(workers)
             collect(0)
         finally:

@@ -20,8 +20,9 @@ from jax.experimental.compilation_cache import compilation_cache
 # "off" for none, or a folder to use.
 VARIABLE = "IRSPPL_XLA_CACHE"
 _OFF = ("off", "0", "no", "false", "none")
-# Programs that take less than this to compile are compiled again.
-_WORTH_SECONDS = 0.2
+# All programs are kept: reading one model takes over a hundred small ones, and compiling them
+# again took two thirds of a second process's time.
+_WORTH_SECONDS = 0.0
 
 
 def switch_on() -> str | None:

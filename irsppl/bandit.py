@@ -182,7 +182,7 @@ class Bandit(eqx.Module):
         if self.pulled is None or self.seen is None:
             return ()
         waiting = (np.asarray(self.pulled) >= 0) & ~np.asarray(self.seen)
-        return tuple(int(i) for i in np.flatnonzero(waiting))
+        return tuple(np.flatnonzero(waiting).tolist())
 
     @property
     def pending_counts(self) -> Int[Array, " K"] | None:
@@ -277,7 +277,7 @@ class Bandit(eqx.Module):
             is_leaf=lambda x: x is None or isinstance(x, Room),
         )
 
-    def _without_record(self) -> Bandit:
+    def without_record(self) -> Bandit:
         """The same, without the record of pulls where nothing is pending and nothing can be."""
         return self if self.pending or self.delay is not None else self._shrunk(self.size)
 

@@ -18,6 +18,7 @@ from irsppl._cluster import check_client, spread
 from irsppl._running import RunningMean
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
+from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
 from irsppl.penalties import (
     MOST_QUADRATURES,
@@ -33,11 +34,6 @@ from irsppl.penalties import (
     set_controls,
 )
 from irsppl.results import finite_result
-from irsppl.simulation import (
-    chunks,
-    draw_outcomes,
-    outcome_keys,
-)
 
 # Path values with known means that steady the sampled bounds, most useful first.
 CONTROLS = ("irs.ff", "irs.fh", "ts")
@@ -429,7 +425,7 @@ class _Solve:
         return {name: values[: stop - start] for name, values in found.items()}
 
 
-def steadied_mean(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
+def mean_by_controls(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
     """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
     running = RunningMean()
     running.add(raw, columns)

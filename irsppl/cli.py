@@ -138,6 +138,8 @@ def _bandit(args: argparse.Namespace) -> Any:
         belief, labels = parse_arms(args.arms), None
     else:
         belief, labels = _read_model(args.model)
+    if getattr(args, "labels", None) is not None:  # of `experiment create`
+        labels = [part.strip() for part in args.labels.split(",")]
     if args.horizon is None and args.budget is None:
         raise ValueError("give --horizon, or --costs and --budget")
     delay = _numbers("--delay", args.delay)
@@ -172,8 +174,8 @@ def _read_model(path: str) -> tuple[Any, Any]:
 
 
 def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._text import text_table
     from irsppl.bounds import bound
-    from irsppl.studies.report import text_table
     from irsppl.studies.store import write_atomically
 
     _check_out(args)
@@ -212,9 +214,10 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._text import text_table
     from irsppl.results import summary
     from irsppl.simulation import simulate
-    from irsppl.studies.report import text_table, write_netcdf
+    from irsppl.studies.report import write_netcdf
 
     _check_out(args)
     bandit = _bandit(args)
@@ -311,8 +314,8 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _studies(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from irsppl._text import text_table
     from irsppl.studies import STUDIES
-    from irsppl.studies.report import text_table
 
     told = {
         name: {

@@ -39,6 +39,19 @@ class Delay(eqx.Module):
         # A reward that its law had promised earlier is due at any moment, not lost.
         return jnp.clip(jnp.maximum(drawn, waited), 0, periods)
 
+    def at_levels(self, levels: np.ndarray, waited: Int[Array, "K N"]) -> np.ndarray:
+        """The same on the host, for many futures, by inverting uniform `levels` [S, K, N]."""
+        cdf, ago = np.asarray(self.cdf, np.float64), np.asarray(waited)
+        drawn = np.empty(levels.shape, np.int32)
+        for arm, row in enumerate(cdf):
+            if self.fixed is not None:
+                drawn[:, arm] = self.fixed[arm]
+                continue
+            past = np.where(ago[arm] > 0, row[np.maximum(ago[arm] - 1, 0)], 0.0)
+            found = np.searchsorted(row, past + (1 - past) * levels[:, arm], side="right")
+            drawn[:, arm] = np.where(past < 1, found, 0)
+        return np.clip(np.maximum(drawn, ago), 0, cdf.shape[1]).astype(np.int32)
+
 
 def read_delay(delay: Any, num_arms: int, periods: int) -> Delay | None:
     """The law of `delay`: a number, one per arm (infinity: never seen), or a distribution.

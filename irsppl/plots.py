@@ -42,12 +42,15 @@ _SAME = {"ideal": "opt", "lagrangian": "lagr-rt"}
 def plot_regret(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None) -> Axes:
     """Mean regret of each policy of a simulation, least first, with two standard errors.
 
+    The figures are those of `irsppl.summary`: steadied ones where the simulation has them.
+
     bounds: one or several bounds (as `irsppl.bound` returns them): dashed lines that no policy can
     lie left of, with a band of two standard errors where they are sampled.
     """
     _check_data(data, ("policy", "replication"))
     named = _bound_items(bounds)
     ax = _axes(ax, height=1.6 + 0.4 * data.sizes["policy"])
+    data = data.assign(regret=data.get("steadied_regret", data["regret"]))
     mean, error = _mean_error(data)
     order = np.argsort(mean, kind="stable")
     names = data["policy"].values[order].tolist()

@@ -7,11 +7,12 @@ inside it (see setup.py). They are files to copy from, never imported by irsppl 
 from __future__ import annotations
 
 import ast
+import json
 import pathlib
 from typing import Any
 
 from irsppl._checks import one_of
-from irsppl.studies.report import text_table
+from irsppl._text import text_table
 
 # {folder in a checkout: folder in the installed package}
 _INSTALLED = {"models": "zoo", "examples": "examples"}
@@ -25,7 +26,8 @@ def shipped(what: str) -> dict[str, pathlib.Path]:
         folder = package.parent / what
         if not (package.parent / "pyproject.toml").is_file():  # some other package's folder
             return {}
-    return {path.stem: path for path in sorted(folder.glob("[a-z]*.py"))}
+    files = [*folder.glob("[a-z]*.py"), *folder.glob("*.ipynb")]
+    return {path.stem: path for path in sorted(files)}
 
 
 def find_model(model: str | pathlib.Path) -> pathlib.Path:
@@ -55,11 +57,17 @@ def listing() -> tuple[dict[str, Any], str]:
         rows = [[name, each["what"]] for name, each in told[what].items()]
         folder = next(iter(files.values())).parent if files else "nowhere"
         text += f"{what}, in {folder}\n\n{text_table([what[:-1], 'what it is'], rows)}\n"
-    text += "irsppl bound NAME --horizon 50 takes a model by its name, python FILE runs an example"
+    text += (
+        "irsppl bound NAME --horizon 50 takes a model by its name, python FILE runs an example, "
+        "jupyter lab FILE opens a notebook"
+    )
     return told, text
 
 
 def _headline(path: pathlib.Path) -> str:
     """What a file says of itself in its first line."""
+    if path.suffix == ".ipynb":
+        first = json.loads(path.read_text())["cells"][0]["source"]
+        return "".join(first).partition("\n")[0].strip("# ") + ", a notebook"
     told = ast.get_docstring(ast.parse(path.read_text())) or ""
     return told.partition("\n")[0].strip()

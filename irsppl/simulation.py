@@ -31,6 +31,7 @@ from irsppl.bandit import Bandit, check_bandit
 from irsppl.beliefs._subclouds import warn_simulated
 from irsppl.engine import Kernel
 from irsppl.engine import kernel as find_kernel
+from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.penalties._replay import can_replay, news
@@ -39,10 +40,6 @@ from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.paths import FutureKernel, Play, Played, player, seeds_of
 
-# Rewards of one chunk of replications take at most about this much memory.
-_CHUNK_BYTES = 64 * 2**20
-# Replications in a chunk: few sizes, so that another number of replications compiles nothing new.
-_CHUNKS = (16, 128, 1024)
 # Decisions of `action_probabilities` made side by side.
 _BATCH = 64
 
@@ -77,7 +74,7 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
     check_bandit(bandit)
     bandit.check_open()
     found = find_policy(policy, bandit)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     return _choose(bandit, found, _key(key), _label(policy, found), fixed=key is not None)
 
 
@@ -111,7 +108,7 @@ def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
     found = find_policy(policy, bandit)
     label = _label(policy, found)
     settled = found.settled(bandit)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     drawn = _key(key)
     arm = _choose(bandit, found, drawn, label, fixed=key is not None)
     if settled:
@@ -121,7 +118,8 @@ def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
 
 
 @eqx.filter_jit
-def _decide_many(policy: Policy, keys: Array, bandit: Bandit) -> Array:
+def decide_many(policy: Policy, keys: Array, bandit: Bandit) -> Array:
+    """Arms of a traceable policy, one for each key of `keys` [parts, side by side]."""
     arms = jax.lax.map(jax.vmap(lambda key: policy(key, bandit)), keys)
     return arms.ravel()
 
@@ -150,9 +148,9 @@ def action_probabilities(
     found = find_policy(policy, bandit)
     label = _label(policy, found)
     if found.settled(bandit):
-        arm = _choose(bandit._without_record(), found, _key(key), label, fixed=key is not None)
+        arm = _choose(bandit.without_record(), found, _key(key), label, fixed=key is not None)
         return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     counts = _count(bandit, found, _key(key), num_samples, label)[:-1]
     possible, others = np.ones(bandit.num_arms, bool), 0
     if bandit.purse is not None:
@@ -171,7 +169,7 @@ def _count(
     elif policy.traceable:
         # Always the same number side by side: another num_samples compiles nothing.
         parts = [
-            np.asarray(_decide_many(policy, _batch_of_keys(key, np.uint32(first)), bandit))
+            np.asarray(decide_many(policy, _batch_of_keys(key, np.uint32(first)), bandit))
             for first in range(0, num_samples, _BATCH)
         ]
         arms = np.concatenate(parts)[:num_samples]  # the last ones are surplus
@@ -199,56 +197,6 @@ def _plays(kernel: Kernel | None, threads: int) -> FutureKernel | None:
         return kernel.played(rewards, seeds, delays, periods, threads)
 
     return play
-
-
-# ------------------------------------------------------------------ futures
-
-
-def _outcome_key(key: Array) -> Array:
-    return jax.random.fold_in(key, 0)
-
-
-@eqx.filter_jit
-def _draw(bandit: Bandit, key: Array, numbers: Array, means: Array | None) -> Outcome:
-    def one(number: Array) -> Outcome:
-        own = jax.random.fold_in(key, number)
-        if means is None:
-            return bandit.sample_truth(own)
-        rewards = bandit.belief.sample_rewards_at(own, means, bandit.size)
-        return bandit._complete(own, Outcome(means, rewards), running=False)
-
-    return jax.vmap(one)(numbers)
-
-
-def outcome_keys(key: Array, start: int, count: int) -> Array:
-    """The keys of futures number start, ..., start + count - 1."""
-    numbers = jnp.arange(start, start + count, dtype=jnp.uint32)
-    return jax.vmap(lambda number: jax.random.fold_in(_outcome_key(key), number))(numbers)
-
-
-def draw_outcomes(
-    bandit: Bandit, key: Array, start: int, count: int, means: Array | None = None
-) -> Outcome:
-    """Futures number start, ..., start + count - 1, stacked; number s depends on (key, s) only."""
-    numbers = jnp.asarray(np.arange(start, start + count, dtype=np.uint32))
-    return _draw(bandit, _outcome_key(key), numbers, means)
-
-
-def chunks(bandit: Bandit, total: int, compiled: bool = False) -> list[tuple[int, int, int]]:
-    """(start, stop, size) of each chunk: `size` futures are drawn, the last ones may be surplus.
-
-    The size depends on the memory that a future takes, and on the total only in coarse steps:
-    arrays of the same shapes serve nearly every total, and programs are compiled for shapes.
-    compiled: kernels keep no beliefs along a future, so that it takes its rewards and its own set.
-    """
-    itemsize = bandit.belief.predictive_mean().dtype.itemsize
-    numbers = bandit.belief.footprint(1 if compiled else bandit.size)
-    numbers = max(numbers, bandit.num_arms * bandit.size)
-    most = max(1, _CHUNK_BYTES // (numbers * itemsize))
-    # Two chunks at least, for two cores, unless they are very small.
-    fits = [size for size in _CHUNKS if size <= min(most, -(-total // 2))]
-    size = fits[-1] if fits else min(most, _CHUNKS[0])
-    return [(start, min(start + size, total), size) for start in range(0, total, size)]
 
 
 # ------------------------------------------------------------------ simulate

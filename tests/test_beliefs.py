@@ -7,7 +7,7 @@ import pytest
 
 import irsppl
 from irsppl.beliefs._conjugate import Conjugate
-from irsppl.inner.laws import expected_max
+from irsppl.inner.laws import expected_best
 
 from .conftest import FAMILIES, within
 from .oracles import laws as oracle
@@ -132,15 +132,17 @@ def test_draws_of_the_mean_follow_the_cdf(belief):
 def test_laws_of_posterior_means_are_exact(name):
     belief = FAMILIES[name]()
     arms = oracle_arms(belief)
-    assert expected_max(belief.law(None)) == pytest.approx(oracle.expected_max_mean(arms), rel=1e-7)
+    assert expected_best(belief.law(None)) == pytest.approx(
+        oracle.expected_max_mean(arms), rel=1e-7
+    )
     for n in (0, 1, 6):
         expected = oracle.expected_max_predictive(arms, n)
-        assert expected_max(belief.law(n)) == pytest.approx(expected, rel=1e-7)
+        assert expected_best(belief.law(n)) == pytest.approx(expected, rel=1e-7)
 
 
-def test_lattice_expected_max_starts_at_the_exact_value(belief):
+def test_lattice_expected_best_starts_at_the_exact_value(belief):
     rewards = belief.sample_outcome(2, 3).rewards
-    lattice = np.asarray(belief.lattice_expected_max(rewards))
+    lattice = np.asarray(belief.lattice_expected_best(rewards))
     assert lattice.shape == (4, 4, 4)
     expected = oracle.expected_max_mean(oracle_arms(belief))
     # The power tail of an exponential arm's mean is cut; the penalty stays feasible all the same.

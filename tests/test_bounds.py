@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import irsppl
-from irsppl.bounds import steadied_mean
+from irsppl.bounds import mean_by_controls
 from irsppl.penalties import PENALTIES
 
 from .conftest import FAMILIES, within
@@ -175,6 +175,6 @@ def test_controls_that_say_the_same_do_not_bias_the_mean():
     control = rng.normal(size=20_000)
     twin = 0.5 * control.astype(np.float32).astype(float) + 1e-7 * (1 + rng.normal(size=20_000))
     raw = control + 0.1 * rng.normal(size=20_000)
-    mean, error = steadied_mean(raw, [control, twin, np.zeros(20_000)])
-    alone, alone_error = steadied_mean(raw, [control])
+    mean, error = mean_by_controls(raw, [control, twin, np.zeros(20_000)])
+    alone, alone_error = mean_by_controls(raw, [control])
     assert mean == pytest.approx(alone, abs=1e-6) and error == pytest.approx(alone_error, rel=1e-3)

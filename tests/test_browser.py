@@ -200,3 +200,56 @@ def test_colours_can_be_told_apart():
     assert len(styles) == 30
     for ink, ground in (("#1a1a1a", "#ffffff"), ("#595959", "#f3f5f7"), ("#b4b4b4", "#1f2428")):
         assert ink in _html.STYLE and contrast(ink, ground) >= 4.5
+
+
+def test_report_of_a_study_on_a_desktop_and_on_a_phone(browser, tmp_path):
+    import numpyro.distributions as dist
+
+    from irsppl.studies import Study
+    from irsppl.studies.page import page
+    from irsppl.studies.report import figure_files, narrow_figure
+
+    from .test_plots import studied
+
+    options = {"labels": LABELS, "delay": dist.Geometric(0.25)}
+    study = Study(
+        "made-up",
+        "Arms",
+        irsppl.BetaBernoulli([3, 1, 1], [1, 1, 3]),
+        20,
+        **{
+            "policies": ("ts", "irs.index"),
+            "penalties": ("irs.ff",),
+            "options": options,
+            "replications": 200,
+        },
+    )
+    data = studied().assign_attrs(replications=200, table_horizon=200)
+    cells = ["policy, bound", "**0.767 (0.086)**", "-314.9%", "0.525 (0.015)", "68.5%", "542 us"]
+    heads = ["", "role", "regret (s.e.)", "improvement", "regret bound (s.e.)", "share", "time"]
+    rows = [[name, *cells] for name in ("irs.v-zero-separable", "ts")]
+    drawn = figure_files(data)["png"], narrow_figure(data)
+    path = tmp_path / "report.html"
+    path.write_text(page(study, data, "told", heads, rows, "", *drawn))
+
+    seen = {}
+    for width in (1200, 380):
+        drive.resize(browser, width)
+        browser.get(path.as_uri())
+        assert drive.sideways(browser) == 0, width
+        picture = browser.find_element("css selector", "figure img")
+        shown, source = browser.execute_script(
+            "return [arguments[0].clientWidth, arguments[0].currentSrc]", picture
+        )
+        seen[width] = source
+        assert shown <= width
+        table = browser.find_element("css selector", ".scroll")
+        hidden = browser.execute_script(
+            "return arguments[0].scrollWidth - arguments[0].clientWidth", table
+        )
+        assert width < 600 or hidden == 0
+    assert seen[1200] != seen[380], "a phone has a picture of its own"
+    words = browser.find_element("tag name", "dl").text
+    assert "BetaBernoulli of 3 arms: alpha 3, 1, 1 | beta 1, 1, 3 (plain, photo, a banner" in words
+    assert "delay GeometricProbs(probs 0.25)" in words and '["' not in words
+    assert drive.complaints(browser) == []

@@ -12,10 +12,10 @@ import pytest
 
 import irsppl
 from irsppl import _progress
-from irsppl.bounds import steadied_mean
+from irsppl.bounds import mean_by_controls
+from irsppl.futures import outcome_keys
 from irsppl.penalties import Inner, Penalty, _brief, find_penalty
 from irsppl.results import finite_result
-from irsppl.simulation import draw_outcomes, outcome_keys
 
 from .conftest import within
 
@@ -313,11 +313,11 @@ def test_futures_without_their_bulk_give_the_same_bounds(belief, monkeypatch):
         else:
             truth, error = exact, 0.0
         controls = [] if name == "ts" else [column, tower]
-        within(*steadied_mean(found[name], controls), truth, error)
-    within(*steadied_mean(tower, []), 0.0)
+        within(*mean_by_controls(found[name], controls), truth, error)
+    within(*mean_by_controls(tower, []), 0.0)
     # Means and first rewards are those of the whole future with the same key.
     drawn = _brief._draw(bandit._shrunk(16), keys, 16, 80, True)
-    whole = draw_outcomes(bandit, jax.random.key(5), 0, 1000)  # as the bound of Mix above drew them
+    whole = jax.vmap(bandit.sample_truth)(keys[:1000])
     np.testing.assert_allclose(drawn.means[:1000], whole.means, rtol=1e-6)
     sums = np.asarray(whole.rewards)[:, :, :5].sum(axis=2)
     np.testing.assert_allclose(drawn.sums[:1000, :, 5], sums, rtol=1e-4, atol=1e-4)

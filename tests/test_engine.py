@@ -25,14 +25,15 @@ from scipy import integrate, stats
 
 import irsppl
 from irsppl import engine
-from irsppl.engine import verbs
+from irsppl.engine import dispatch, verbs
 from irsppl.engine.families import family_of
+from irsppl.engine.situation import situation_of
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.inner.cpu.special import expected_gain
 from irsppl.penalties import FH
 from irsppl.policies import find_policy, paths
 from irsppl.policies.greedy import best_affordable
-from irsppl.simulation import draw_outcomes
 
 from .oracles.laws import dirichlet_mean_cdf
 
@@ -78,6 +79,7 @@ LIMITS = {
     "never": (dict(horizon=4, delay=[np.inf, 1]), [(0, None)]),
     "random delay": (dict(horizon=4, delay=random_delay), [(0, None)]),
     "budget": (dict(costs=[1, 1.5], budget=5), [(1, 1)]),
+    "equal costs": (dict(costs=[1, 1], budget=5), [(1, 1)]),
     "budget and horizon": (dict(costs=[1, 1.5], budget=5, horizon=4), [(0, 1)]),
     "budget and delay": (dict(costs=[1, 1.5], budget=5, delay=1), [(1, None)]),
     "law": (dict(horizon=SURVIVOR), [(0, 1)]),
@@ -95,6 +97,7 @@ def bandit_of(kind, limits):
     return bandit
 
 
+BUDGETS = ["budget", "equal costs"]  # with little money, and with much for its prices
 # Every rule and every limit meets every other at least once, and each family each of them: a part's
 # code does not know with whom it is compiled.
 PAIRS = {
@@ -102,7 +105,14 @@ PAIRS = {
     ("points", "irs.fh"): ["none", "waiting", "delay", "random delay", "budget and delay", "law"],
     ("points", "irs.v-zero"): ["none", "never", "random delay", "budget and horizon"],
     ("points", "irs.v-zero-separable"): ["delay", "law and delay"],
-    ("points", "irs.index"): ["none", "waiting", "random delay", "law and delay", "budget"],
+    ("points", "irs.index"): [
+        "none",
+        "waiting",
+        "random delay",
+        "law and delay",
+        "budget",
+        "equal costs",
+    ],
     ("points", "irs.mix"): ["none", "waiting"],
     ("points", "ts-ratio"): ["budget"],
     ("beta", "irs.fh"): ["budget and horizon"],
@@ -225,7 +235,7 @@ def twin(rule):
 def exact_law(bandit, rule):
     """P(stop), P(arm 0), P(arm 1), ..."""
     means, rewards, delays, periods, weight = futures(bandit, rule)
-    bandit = bandit._without_record()
+    bandit = bandit.without_record()
     arms = twin(rule)(bandit, jnp.asarray(means), jnp.asarray(rewards), delays, periods)
     return np.bincount(np.asarray(arms) + 1, weight, minlength=bandit.num_arms + 1)
 
@@ -247,7 +257,7 @@ def fits(sample, law):
 def test_decisions_have_their_exact_law(kind, rule, limits):
     bandit = bandit_of(kind, limits)
     policy = find_policy(POLICIES.get(rule, rule))
-    kernel = engine.kernel(policy, bandit._without_record())
+    kernel = engine.kernel(policy, bandit.without_record())
     assert kernel is not None
     law = exact_law(bandit, rule)
     assert law.sum() == pytest.approx(1, abs=1e-6)
@@ -569,6 +579,38 @@ def test_what_has_no_kernel_runs_in_jax():
     assert engine.kernel(find_policy("irs.v-emax"), bandit) is None  # of points
     assert engine.kernel(find_policy("irs.v-zero"), bandit_of("joint", "none")) is None
     assert irsppl.choose(bandit, mine) == int(mine(None, bandit))
+
+
+def test_plans_have_room_for_what_is_pending(monkeypatch):
+    """Also where only the number of pending pulls is given, without their periods, as experiments
+    do: kernels do not look whether an array has room."""
+    asked = []
+
+    def watched(belief, needs):
+        def make(rewards, futures):
+            asked.append(rewards)
+            return family_of(belief, needs)(rewards, futures)
+
+        return make
+
+    monkeypatch.setattr(dispatch, "family_of", watched)
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 3, [1.0] * 3), 19)
+    state = situation_of(bandit)._replace(period=12, remaining=7, waiting=np.array([3, 0, 9]))
+    for policy, wanted in ((irsppl.Index(), 7 + 9), (irsppl.Index(lookahead=2), 2 + 9)):
+        dispatch.kernel_for(policy, state).decisions(np.arange(3, dtype=np.uint64))
+        assert asked.pop() == wanted
+
+
+def test_with_much_money_the_best_index_for_its_cost_is_played():
+    """Means known nearly for sure are the indices; the limits of cost are 1, 1.5 and 2."""
+    for means, wanted in (([1.0, 1.4, 1.9], 0), ([1.0, 1.6, 1.9], 1), ([1.0, 1.6, 2.2], 2)):
+        belief = irsppl.NormalNormal(means, [1e-4] * 3, [1e-4] * 3)
+        bandit = irsppl.Bandit(belief, costs=[1, 1.5, 2], budget=100)
+        kernel = engine.kernel(irsppl.Index(), bandit)
+        assert set(kernel.decisions(np.arange(50, dtype=np.uint64)).tolist()) == {wanted}
+    nothing = irsppl.NormalNormal([-1.0, -2.0, -3.0], [1e-4] * 3, [1e-4] * 3)
+    kernel = engine.kernel(irsppl.Index(), irsppl.Bandit(nothing, costs=[1, 1.5, 2], budget=100))
+    assert set(kernel.decisions(np.arange(5, dtype=np.uint64)).tolist()) == {-1}
 
 
 def test_a_second_process_finds_the_kernels(tmp_path):

@@ -15,9 +15,9 @@ import pytest
 from scipy.special import expit
 
 import irsppl
+from irsppl.futures import draw_outcomes
 from irsppl.inner import bellman
 from irsppl.penalties import find_penalty, ideal
-from irsppl.simulation import draw_outcomes
 
 from .conftest import within
 from .oracles import dense_grid

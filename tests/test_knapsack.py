@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from irsppl.inner import knapsack
+from irsppl.inner.cpu import knapsack as kernels
 from irsppl.inner.lattice import solve_lattice
 from tests.oracles import knapsack as oracle
 
@@ -243,6 +244,24 @@ def test_kernels_and_jax_agree_on_larger_problems(dtype, bounded):
         lines = both("groups", straight, costs, money, periods, cells, size, bounded)
         for found in lines:
             np.testing.assert_allclose(found[0], one[0], rtol=tolerance(dtype))
+
+
+def test_much_money_goes_to_the_arm_that_pays_best_for_it():
+    """Where the table stops short of the money; every cell of a plain table over all of it."""
+    generator = np.random.default_rng(5)
+    costs, money = np.array([3, 4, 7, 2]), np.arange(0, 120)
+    values = generator.normal(0.3, 1.0, (120, 4))
+    values[:40] = np.rint(2 * values[:40])  # with ties
+    periods = np.full(120, 200)
+    found, pulls = kernels.constant(values, costs, money, periods, 120, 200, False)
+    for v, limit, value, counts in zip(values, money, found, pulls, strict=True):
+        table = np.zeros(limit + 1)
+        for m in range(limit + 1):
+            paid = (table[m - costs[a]] + v[a] for a in range(4) if costs[a] <= m)
+            table[m] = max([0.0, *paid])
+        assert value == pytest.approx(table[limit], rel=1e-12, abs=1e-12)
+        assert counts @ v == pytest.approx(value, rel=1e-12, abs=1e-12)
+        assert counts @ costs <= limit and np.all(counts >= 0)
 
 
 def test_double_is_not_solved_in_single():

@@ -9,11 +9,11 @@ from scipy import special
 
 import irsppl
 from irsppl import outcomes
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.one_armed import HAT_MEANS, KNOTS
 from irsppl.penalties import PENALTIES, VFit, VSolo, _leave_one_out, v_fit
 from irsppl.penalties._controls import LevelMax, OneArmed, SecondBest
 from irsppl.penalties._view import View, arms_of
-from irsppl.simulation import draw_outcomes
 
 from .oracles import enumerate as enumeration
 from .oracles import leave_one_out as oracle

@@ -10,8 +10,8 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
+from irsppl.futures import draw_outcomes
 from irsppl.penalties import VSolo, VZeroSeparable
-from irsppl.simulation import draw_outcomes
 
 from .oracles import enumerate as en
 from .oracles import leave_one_out as oracle

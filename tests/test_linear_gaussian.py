@@ -12,9 +12,9 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from irsppl.beliefs.linear_gaussian import expected_max
+from irsppl.beliefs.linear_gaussian import expected_best
 from irsppl.bounds import inner_values
-from irsppl.inner.laws import expected_max as max_of_laws
+from irsppl.inner.laws import expected_best as max_of_laws
 from irsppl.penalties import find_penalty
 from irsppl.policies import find_policy
 
@@ -78,7 +78,7 @@ def answers(belief, rewards, lam, key):
         "separable": belief.separable_means(rewards, own, n[::-1]),
         "separable, unlike": belief.separable_means(rewards, own, (own + counts[:, None]) // 2),
         "lattice": belief.lattice_means(rewards),
-        "lattice max": belief.lattice_expected_max(rewards),
+        "lattice max": belief.lattice_expected_best(rewards),
         "update": belief._update(1, 2.5).predictive_mean(),
         "draw": belief.sample_means(key),
         "outcome": (outcome.means, outcome.rewards),
@@ -101,10 +101,10 @@ def test_independent_features_are_normal_normal(dtype):
             jax.tree.map(lambda a, b: close(a, b, TOLERANCE[dtype]), got[name], expected[name])
             assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(got[name])), name
     for n in (None, 0, 1, 7):
-        exact = joint.exact_expected_max(None if n is None else np.array([n, n]))
+        exact = joint.exact_expected_best(None if n is None else np.array([n, n]))
         close(exact, max_of_laws(alone.law(n)), TOLERANCE[dtype])
     laws = [alone.law(3)[0], alone.law(5)[1]]
-    close(joint.exact_expected_max(np.array([3, 5])), max_of_laws(laws), TOLERANCE[dtype])
+    close(joint.exact_expected_best(np.array([3, 5])), max_of_laws(laws), TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_one_more_reward_leaves_the_means_as_they_were_on_average():
         now = np.asarray(belief.predictive_mean())
         sd = np.sqrt(np.asarray(belief.mean_sd()) ** 2 + np.asarray(belief.noise_sd) ** 2)
         means, best = jax.jit(
-            jax.vmap(lambda r: (belief.lattice_means(r), belief.lattice_expected_max(r)))
+            jax.vmap(lambda r: (belief.lattice_means(r), belief.lattice_expected_best(r)))
         )(jnp.asarray(now[:, None] + sd[:, None] * points[:, None, None]))
     close(means[0, :, 0, 0, 0], now, 1e-12)
     for arm in range(3):
@@ -243,12 +243,12 @@ def test_one_more_reward_leaves_the_means_as_they_were_on_average():
 
 def test_expected_max_of_up_to_three_gaussians():
     rng = np.random.default_rng(0)
-    in_jax = jax.jit(expected_max)
+    in_jax = jax.jit(expected_best)
     for num_arms, scale in [(2, 0), (2, 0.7), (3, 0), (3, 0.3), (3, 3)]:
         means = rng.normal(size=num_arms) * scale
         spread = rng.normal(size=(num_arms, 3))
         exact = oracle.expected_max(means, spread @ spread.T)
-        assert abs(expected_max(means, spread) - exact) < 1e-10
+        assert abs(expected_best(means, spread) - exact) < 1e-10
         single = in_jax(jnp.asarray(means, jnp.float32), jnp.asarray(spread, jnp.float32))
         assert abs(single - exact) < 1e-6 * (1 + np.abs(means).max())
 
@@ -269,8 +269,8 @@ def test_expected_max_of_degenerate_gaussians(means, spread):
     best = np.full(len(z[0]), -np.inf)
     for mean, row in zip(means, spread, strict=True):
         best = np.maximum(best, mean + sum(c * part for c, part in zip(row, z, strict=True)))
-    assert abs(expected_max(means, spread) - best @ weight) < 1e-5  # the sum's own error
-    single = jax.jit(expected_max)(
+    assert abs(expected_best(means, spread) - best @ weight) < 1e-5  # the sum's own error
+    single = jax.jit(expected_best)(
         jnp.asarray(means, jnp.float32), jnp.asarray(spread, jnp.float32)
     )
     assert abs(single - best @ weight) < 1e-5
@@ -487,7 +487,7 @@ def test_bad_input_is_refused(change, words, compilations):
 
 def test_other_refusals():
     belief = irsppl.LinearGaussian(**random_arms(4, 2))
-    assert belief.exact_expected_max(None) is None
+    assert belief.exact_expected_best(None) is None
     with pytest.raises(ValueError, match=r"closed form for two and three arms only.*'irs\.ff'"):
         irsppl.bound(irsppl.Bandit(belief, 3), "irs.v-emax", num_samples=10)
     with pytest.raises(ValueError, match="reward must be finite"):

@@ -23,9 +23,9 @@ from irsppl.beliefs._batch import atom_laws
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning, thin
 from irsppl.engine import dispatch
 from irsppl.engine.families import start_of
+from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
-from irsppl.simulation import draw_outcomes
 
 from .oracles.dense_grid import student_t_log_density
 

@@ -352,7 +352,7 @@ def test_paths_agree_with_one_update_at_a_time(point_belief):
 
 def test_mean_max_and_lattice_agree(point_belief):
     rewards = point_belief.sample_outcome(1, 2).rewards
-    lattice = np.asarray(point_belief.lattice_expected_max(rewards))
+    lattice = np.asarray(point_belief.lattice_expected_best(rewards))
     assert lattice[(0,) * point_belief.num_arms] == pytest.approx(
         float(point_belief.mean_max()), rel=2e-3
     )

@@ -7,9 +7,9 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
+from irsppl.futures import chunks, draw_outcomes
 from irsppl.policies import POLICIES, find_policy
 from irsppl.policies.paths import player
-from irsppl.simulation import chunks, draw_outcomes
 
 from .conftest import FAMILIES, within
 

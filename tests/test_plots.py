@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from irsppl.plots import plot_horizons, plot_periods, plot_regret
 from irsppl.policies import POLICIES
+from irsppl.results import summary
 
 matplotlib.use("Agg")
 
@@ -108,6 +109,17 @@ def test_regret_takes_bounds_in_every_form():
     several = plot_regret(simulated(), {"irs.fh": One()})
     assert [line.get_xdata()[0] for line in dashed(several)] == [0.5]
     assert not dashed(plot_regret(simulated()))
+
+
+def test_regret_shows_the_figures_of_the_table():
+    data = simulated()
+    data["steadied_regret"] = data["regret"].mean("replication") + data["regret"] / 50
+    (table, drawn) = (summary(data.assign(value=data["regret"])), plot_regret(data))
+    for bar in drawn.containers:
+        (mean, row), (_, error) = bar.lines[0].get_xydata()[0], bar.lines[1]
+        name = drawn.get_yticklabels()[int(row)].get_text()
+        assert mean == table.loc[name, "regret"]
+        assert error.get_xdata()[0] - mean == pytest.approx(2 * table.loc[name, "regret s.e."])
 
 
 def test_a_policy_far_off_does_not_squeeze_the_others():

@@ -7,7 +7,7 @@ import pytest
 
 import irsppl
 from irsppl.policies import POLICIES, find_policy
-from irsppl.simulation import _BATCH, _decide_many
+from irsppl.simulation import _BATCH, decide_many
 
 from .conftest import FAMILIES, within
 from .oracles import paper as oracle
@@ -51,7 +51,7 @@ def test_compiled_and_traced_decisions_have_one_law(family, policy):
     found = find_policy(policy)
     compiled = irsppl.action_probabilities(bandit, policy, key=1, num_samples=20_000)
     keys = jax.random.split(jax.random.key(2), (3000 // _BATCH, _BATCH))
-    arms = np.asarray(_decide_many(found, keys, bandit))
+    arms = np.asarray(decide_many(found, keys, bandit))
     traced = np.bincount(arms, minlength=3) / len(arms)
     for a, b in zip(compiled, traced, strict=True):
         p = np.clip((a + b) / 2, 1e-3, 1 - 1e-3)
@@ -65,7 +65,7 @@ def test_compiled_and_traced_v_emax_have_one_law(policy, family):
     bandit = irsppl.Bandit(belief, 10)
     compiled = irsppl.action_probabilities(bandit, policy, key=1, num_samples=20_000)
     keys = jax.random.split(jax.random.key(2), (3000 // _BATCH, _BATCH))
-    arms = np.asarray(_decide_many(find_policy(policy), keys, bandit))
+    arms = np.asarray(decide_many(find_policy(policy), keys, bandit))
     p = np.clip(compiled[0], 1e-3, 1 - 1e-3)
     within(
         (arms == 0).mean(),

@@ -32,7 +32,7 @@ from irsppl.policies.bayes_ucb import quantiles
 from irsppl.policies.ids import _cell_terms, _weighted_terms, best_mixture
 from irsppl.policies.kl_ucb import upper
 from irsppl.policies.ucb1 import observed
-from irsppl.simulation import _BATCH, _decide_many
+from irsppl.simulation import _BATCH, decide_many
 
 from . import kernels
 from .conftest import FAMILIES, within
@@ -379,7 +379,7 @@ def test_compiled_and_traced_decisions_have_one_law(family, policy):
     compiled = irsppl.action_probabilities(bandit, policy, key=1, num_samples=20_000)
     assert compiled.max() < 0.99
     keys = jax.random.split(jax.random.key(2), (3000 // _BATCH, _BATCH))
-    arms = np.asarray(_decide_many(policy, keys, bandit))
+    arms = np.asarray(decide_many(policy, keys, bandit))
     traced = np.bincount(arms, minlength=bandit.num_arms) / len(arms)
     for a, b in zip(compiled, traced, strict=True):
         p = np.clip((a + b) / 2, 1e-3, 1 - 1e-3)

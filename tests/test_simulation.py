@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import irsppl
+from irsppl.futures import chunks, draw_outcomes
 from irsppl.policies import POLICIES, Policy, find_policy
 from irsppl.policies.paths import play_traced, segments
-from irsppl.simulation import _account, chunks, draw_outcomes
+from irsppl.simulation import _account
 
 from .conftest import within
 from .oracles import numpy_paths
@@ -49,7 +50,7 @@ def test_two_gaussian_arms_reproduce_the_independent_figure(paper):
         ("irs.fh", numpy_paths.simulate_path, 60, 600),
         ("irs.v-zero", numpy_paths.simulate_path, 60, 400),
         ("irs.v-emax", paper_rules.simulate_path, 7, 60),
-        ("irs.index", numpy_paths.simulate_path, 60, 300),
+        ("irs.index", numpy_paths.simulate_path, 24, 200),
     ],
 )
 @pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
@@ -75,9 +76,9 @@ def test_policies_earn_what_the_plain_numpy_ones_do(policy, rule, horizon, paths
 
 
 def test_more_futures_help_the_index():
-    """Ten arms, T = 500, same outcomes: M = 4 has less regret than M = 1, by over 3 paired s.e."""
+    """Ten arms, T = 300, same outcomes: M = 4 has less regret than M = 1, by over 3 paired s.e."""
     policies = {"one": irsppl.Index(), "four": irsppl.Index(num_futures=4)}
-    data = irsppl.simulate(arms(10, 500), policies, key=3, num_replications=4000)
+    data = irsppl.simulate(arms(10, 300), policies, key=3, num_replications=1500)
     gain = (data["regret"].sel(policy="one") - data["regret"].sel(policy="four")).values
     assert gain.mean() > 3 * gain.std(ddof=1) / np.sqrt(len(gain))
 
@@ -134,11 +135,20 @@ def test_accounts_are_those_of_a_plain_loop():
     np.testing.assert_allclose(row["period"], [lost.sum(axis=0), (lost**2).sum(axis=0)])
 
 
-@pytest.mark.parametrize("name", ["ts", "irs.fh", "irs.v-zero", "irs.index", "irs.v-emax"])
-def test_compiled_and_traced_paths_have_one_law(name):
+@pytest.mark.parametrize(
+    ("name", "horizon", "paths"),
+    [
+        ("ts", 16, 1500),
+        ("irs.fh", 16, 1500),
+        ("irs.v-zero", 16, 1500),
+        ("irs.index", 12, 800),
+        ("irs.v-emax", 6, 800),
+    ],
+)
+def test_compiled_and_traced_paths_have_one_law(name, horizon, paths):
     """Mean regret of the CPU kernel and of the JAX program on the same outcomes; 4 paired s.e."""
-    bandit = arms(2, 24)
-    compiled = irsppl.simulate(bandit, [name], key=5, num_replications=1500)
+    bandit = arms(2, horizon)
+    compiled = irsppl.simulate(bandit, [name], key=5, num_replications=paths)
 
     class Traced(Policy):
         name = "traced"
@@ -150,9 +160,9 @@ def test_compiled_and_traced_paths_have_one_law(name):
         def grows(self):
             return True
 
-    traced = irsppl.simulate(bandit, {"traced": Traced()}, key=5, num_replications=1500)
+    traced = irsppl.simulate(bandit, {"traced": Traced()}, key=5, num_replications=paths)
     difference = (compiled["regret"].values - traced["regret"].values)[0]
-    within(difference.mean(), difference.std(ddof=1) / np.sqrt(1500), 0.0)
+    within(difference.mean(), difference.std(ddof=1) / np.sqrt(paths), 0.0)
 
 
 def test_segments_cover_the_horizon_with_arrays_large_enough():

@@ -6,11 +6,11 @@ import pytest
 
 import irsppl
 from irsppl import engine
+from irsppl.futures import draw_outcomes
 from irsppl.penalties import VSolo
 from irsppl.penalties._view import View
 from irsppl.policies import find_policy
 from irsppl.policies.paths import seeds_of
-from irsppl.simulation import draw_outcomes
 
 BELIEFS = {
     "beta": irsppl.BetaBernoulli([2.0, 1.0, 4.0], [2.0, 1.0, 5.0]),
@@ -19,7 +19,7 @@ BELIEFS = {
 
 
 def compiled(policy, bandit):
-    return engine.kernel(find_policy(policy), bandit._without_record())
+    return engine.kernel(find_policy(policy), bandit.without_record())
 
 
 @pytest.mark.parametrize("name", BELIEFS)

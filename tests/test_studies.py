@@ -30,10 +30,10 @@ from irsppl.studies import (
     study_table,
 )
 from irsppl.studies.named import _existing
+from irsppl.studies.one_stream import one_stream_outcomes
 from irsppl.studies.page import certificates
 from irsppl.studies.report import comparison_text, paper_figures, table_text
 from irsppl.studies.run import _Runner
-from irsppl.studies.slip import one_stream_outcomes
 from irsppl.studies.store import Store
 
 TIMES = "seconds_per_path"

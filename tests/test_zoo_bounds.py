@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 import irsppl
+from irsppl.futures import draw_outcomes
 from irsppl.models import load_model_file
 from irsppl.penalties import find_penalty
 from irsppl.policies import find_policy
 from irsppl.policies.paths import play_traced
-from irsppl.simulation import draw_outcomes
 
 ZOO = sorted((pathlib.Path(__file__).parent.parent / "models").glob("*.py"))
 HORIZON, FUTURES, PARTICLES = 12, 1000, 32

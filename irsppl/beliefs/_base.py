@@ -24,7 +24,7 @@ from irsppl._checks import (
     is_concrete,
     require_range,
 )
-from irsppl.inner.laws import expected_max
+from irsppl.inner.laws import expected_best
 from irsppl.outcomes import Outcome
 
 Law = Any  # a law of one number on the host: see irsppl.inner.laws
@@ -69,7 +69,7 @@ class Belief(eqx.Module):
         """`[a, n]`: E[max(mu_a, lam_a)] after arm a's own first n rewards."""
 
     @abc.abstractmethod
-    def lattice_expected_max(self, rewards: Float[Array, "K N"]) -> Float[Array, "..."]:
+    def lattice_expected_best(self, rewards: Float[Array, "K N"]) -> Float[Array, "..."]:
         """`[n_1, ..., n_K]`: E[max_a mu_a] given the first n_b rewards (0..N) of every arm b."""
 
     def path(self, rewards: Float[Array, "K N"]) -> Path:
@@ -192,7 +192,7 @@ class Belief(eqx.Module):
         """
         return None
 
-    def exact_expected_max(self, counts: np.ndarray | None) -> float | None:
+    def exact_expected_best(self, counts: np.ndarray | None) -> float | None:
         """E[max_a of the posterior means after counts[b] rewards of each arm b], host float64.
 
         counts None: of the true means. None where there is neither a closed form nor a sum.
@@ -201,14 +201,14 @@ class Belief(eqx.Module):
             return None
         if counts is None or np.all(counts == counts[0]):
             laws = self.law(None if counts is None else int(counts[0]))
-            return None if laws is None else expected_max(laws)
+            return None if laws is None else expected_best(laws)
         chosen = []
         for arm, n in enumerate(counts):
             laws = self.law(int(n))
             if laws is None:
                 return None
             chosen.append(laws[arm])
-        return expected_max(chosen)
+        return expected_best(chosen)
 
     def finite_support(self) -> tuple[np.ndarray, np.ndarray] | None:
         """(Dirichlet parameters [K, C], values [C]) where rewards take finitely many values."""

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import check_levels, host64, is_concrete, require_range
 from irsppl.beliefs._base import Belief
-from irsppl.inner.nodes import expected_max_lattice, graded, legendre
+from irsppl.inner.nodes import expected_best_lattice, graded, legendre
 from irsppl.outcomes import Outcome
 
 # Nodes for E[max_a mu_a] on the count lattice. The penalty stays dual feasible with any fixed
@@ -150,7 +150,7 @@ class Conjugate(Belief):
         wide = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[..., None], shape), path)
         return wide._cdf(jnp.broadcast_to(x[None, None, :], shape))
 
-    def lattice_expected_max(self, rewards: Array) -> Array:
+    def lattice_expected_best(self, rewards: Array) -> Array:
         low, high = self._mean_range()
         if self._bounded:
             x, weights = legendre(low, high, LATTICE_NODES)
@@ -159,7 +159,7 @@ class Conjugate(Belief):
             least, most = jnp.min(means), jnp.max(means)
             width = jnp.max(self.mean_sd()) / 2 + (most - least) / 2
             x, weights = graded(low, high, (least + most) / 2, width, LATTICE_NODES)
-        return expected_max_lattice(self.path_cdf(rewards, x), weights, high)
+        return expected_best_lattice(self.path_cdf(rewards, x), weights, high)
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         return host64(self.xi), host64(self.nu)

@@ -169,7 +169,7 @@ class JointPoints(Belief):
     def lattice_means(self, rewards: Array) -> Array:
         return jnp.moveaxis(self._lattice(rewards) @ self.mu, -1, 0)
 
-    def lattice_expected_max(self, rewards: Array) -> Array:
+    def lattice_expected_best(self, rewards: Array) -> Array:
         return self._lattice(rewards) @ self.mu.max(axis=1)
 
     # ---- of the unknown means

@@ -229,8 +229,8 @@ class Points(Belief):
         total = jnp.where(known[:, :, None], lik, 0).sum(axis=1)
         return jnp.sum(jax.nn.softmax(self.log_weights + total, axis=1) * self.mu, axis=1)
 
-    def lattice_expected_max(self, rewards: Array) -> Array:
-        from irsppl.inner.nodes import expected_max_lattice
+    def lattice_expected_best(self, rewards: Array) -> Array:
+        from irsppl.inner.nodes import expected_best_lattice
 
         # E max = top - sum over gaps of (gap) prod_a F_a, exact when every point is a node.
         points = jnp.sort(self.mu.ravel())
@@ -243,7 +243,7 @@ class Points(Belief):
         sums = jnp.pad(sums, ((0, 0), (0, 0), (1, 0)))
         cdf = jax.vmap(lambda s, i: s[:, i])(sums, below)
         gaps = jnp.diff(points, append=points[-1:])
-        return expected_max_lattice(cdf, gaps, points[-1])
+        return expected_best_lattice(cdf, gaps, points[-1])
 
     # ---- of the unknown means
     def sample_means(self, key: Array) -> Array:

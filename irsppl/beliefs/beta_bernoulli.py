@@ -39,7 +39,10 @@ class BetaBernoulli(Conjugate):
         return self.alpha + self.beta
 
     def check_reward(self, arm: Any, reward: Any) -> None:
-        if is_concrete(reward) and not np.all(np.isin(np.asarray(reward), (0, 1))):
+        if not is_concrete(reward):
+            return
+        given = np.asarray(reward)
+        if not np.all((given == 0) | (given == 1)):
             raise ValueError(f"reward of a Bernoulli arm must be 0 or 1, got {reward!r}")
 
     def _update(self, arm: Array, reward: Array) -> Self:

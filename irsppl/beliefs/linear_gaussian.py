@@ -262,7 +262,7 @@ class LinearGaussian(Belief):
         means = self.means_at(rewards, jnp.asarray(self._lattice(size)))
         return means.T.reshape((self.num_arms,) + (size,) * self.num_arms)
 
-    def lattice_expected_max(self, rewards: Array) -> Array:
+    def lattice_expected_best(self, rewards: Array) -> Array:
         if self.num_arms > 3:
             raise ValueError(
                 "E[max of the means] of correlated Gaussian arms has a closed form for two and "
@@ -273,7 +273,7 @@ class LinearGaussian(Belief):
         counts = jnp.asarray(self._lattice(size))
         _, solved = self._solve(counts)
         spread = jnp.swapaxes(solved, 1, 2) * self.noise_sd[None, :, None]
-        best = expected_max(self.means_at(rewards, counts), spread)
+        best = expected_best(self.means_at(rewards, counts), spread)
         return best.reshape((size,) * self.num_arms)
 
     # ---- of the unknown means
@@ -313,7 +313,7 @@ class LinearGaussian(Belief):
         pairs = min(self.num_arms**2 * (horizon + 1), _CELLS)
         return 2 * self.num_arms * (horizon + 1) + pairs
 
-    def exact_expected_max(self, counts: np.ndarray | None) -> float | None:
+    def exact_expected_best(self, counts: np.ndarray | None) -> float | None:
         """E[max_a mean of arm a after counts[b] rewards of each arm b], on the host in float64.
 
         counts None: of the true means. None where there is no closed form: more than three arms.
@@ -328,7 +328,7 @@ class LinearGaussian(Belief):
             told = np.sqrt(np.asarray(counts, float) / host64(self.noise_sd) ** 2)
             _, w, v = np.linalg.svd(told[:, None] * spread, full_matrices=False)
             spread = (spread @ v.T) * (w / np.hypot(1, w))[None, :]
-        return float(expected_max(prior, spread))
+        return float(expected_best(prior, spread))
 
 
 def _graded(g: Float[Array, "K d"]) -> Float[Array, "K d"]:
@@ -413,7 +413,7 @@ def _root(cov: Any, dim: int) -> tuple[Any, Any]:
 # ------------------------------------------------------------------ E[max] of up to three Gaussians
 
 
-def expected_max(means: Any, spread: Any) -> Any:
+def expected_best(means: Any, spread: Any) -> Any:
     """`[...]`: E[max_a X_a] for X = means + spread @ z with z standard normal, up to three arms.
 
     means: `[..., K]`; spread: `[..., K, r]`. NumPy in, NumPy out (float64); otherwise JAX.

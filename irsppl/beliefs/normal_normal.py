@@ -101,9 +101,9 @@ class NormalNormal(Conjugate):
         z = (lam - self.mean) / self.sd
         return self.mean + (lam - self.mean) * norm.cdf(z) + self.sd * norm.pdf(z)
 
-    def lattice_expected_max(self, rewards: Array) -> Array:
+    def lattice_expected_best(self, rewards: Array) -> Array:
         if self.num_arms != 2:
-            return super().lattice_expected_max(rewards)
+            return super().lattice_expected_best(rewards)
         # Two Gaussians: E max = m1 Phi(d/s) + m2 Phi(-d/s) + s phi(d/s).
         path = self.along(rewards)
         first, second = path.mean[0][:, None], path.mean[1][None, :]

@@ -12,7 +12,7 @@ from irsppl.engine import verbs
 from irsppl.engine.verbs import implements
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
-from irsppl.inner.cpu.knapsack import _SHIFTS, _constant_batch, _groups_batch
+from irsppl.inner.cpu.knapsack import SHIFTS, constant_batch, groups_batch
 from irsppl.inner.cpu.rng import KERNEL
 
 
@@ -35,6 +35,7 @@ class Purse(NamedTuple):
     step: int
     cheapest: int  # least cost, in units
     least_cells: int  # and in cells
+    most_cells: int  # cost of the dearest, in cells
     capped: bool  # whether periods can run out before the money does
     money: NDArray[np.int64]  # [1]
     left: NDArray[np.int64]  # [2, 1]: money in cells, periods, for the solvers
@@ -59,7 +60,7 @@ def purse(
     grid = np.minimum(costs // step, cells + 1)
     rows = periods + 1 if capped else 1
     payable = grid[grid <= cells]
-    guard = min((_SHIFTS - 1) * int(payable.max(initial=0)), cells)
+    guard = min((SHIFTS - 1) * int(payable.max(initial=0)), cells)
     stride = (guard + cells + 1 + 15) // 16 * 16
     area = stride * rows
     # The knapsack over periods alone may need a longer row than the money does.
@@ -73,6 +74,7 @@ def purse(
         int(step),
         int(costs.min()),
         int(grid.min()),
+        int(grid.max()),
         bool(capped),
         np.zeros(1, np.int64),
         np.zeros((2, 1), np.int64),
@@ -165,6 +167,20 @@ def _(purse, arm, periods):
     return max(purse.money[0] - purse.costs[arm], 0) // purse.costs[arm]
 
 
+@implements(verbs.price, Purse)
+def _(purse, arm):
+    return purse.grid_costs[arm]
+
+
+@implements(verbs.rich, Purse)
+def _(purse, remaining):
+    cells = purse.money[0] // purse.step
+    if purse.capped and remaining < cells // purse.least_cells:
+        return False
+    # Fewer than c pulls are not of that arm (see `irsppl.inner.cpu.knapsack`), at least c are.
+    return cells >= 2 * purse.most_cells * purse.most_cells
+
+
 @njit(**KERNEL)
 def _most_pulled(pulls: NDArray[np.int32]) -> int:
     """The arm with the most pulls; -1 where there are none."""
@@ -186,7 +202,7 @@ def _(purse, scores, remaining):
         # On a coarse grid an arm might seem payable that is not.
         payable = purse.costs[a] <= purse.money[0]
         purse.values[0, a] = scores[a] if payable else -np.inf
-    _constant_batch(
+    constant_batch(
         purse.values,
         purse.grid_costs,
         purse.left[0],
@@ -211,7 +227,7 @@ def _(purse, work, num_arms, periods):
     purse.left[0, 0] = purse.money[0] // purse.step
     purse.left[1, 0] = periods
     bounded = purse.capped and periods < purse.left[0, 0] // purse.least_cells
-    _groups_batch(
+    groups_batch(
         purse.payoffs,
         purse.grid_costs,
         purse.ones,

@@ -20,9 +20,9 @@ from typing import Any
 
 import numba
 from numba import njit
-from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.serialize import dumps
+from numba.core.types.containers import BaseNamedTuple, BaseTuple
 from numba.misc.appdirs import AppDirs
 
 from irsppl.engine.verbs import OPTIONS
@@ -67,8 +67,8 @@ def folder() -> str | None:
 
 
 class _Locator(_CacheLocator):
-    def __init__(self, path: str, line: int):
-        self._path, self._line = path, line
+    def __init__(self, path: str, file: str, line: int):
+        self._path, self._py_file, self._line = path, file, line
 
     def get_cache_path(self) -> str:
         return self._path
@@ -82,7 +82,7 @@ class _Locator(_CacheLocator):
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
         path = folder()
-        return None if path is None else cls(path, py_func.__code__.co_firstlineno)
+        return None if path is None else cls(path, py_file, py_func.__code__.co_firstlineno)
 
 
 class _Impl(CompileResultCacheImpl):
@@ -111,9 +111,9 @@ class _Files:
 
 def _classes(of: Any) -> Iterator[type]:
     """The tuple classes that numba types hold, at any depth."""
-    if isinstance(of, types.BaseNamedTuple):
+    if isinstance(of, BaseNamedTuple):
         yield of.instance_class
-    if isinstance(of, types.BaseTuple):
+    if isinstance(of, BaseTuple):
         for part in of:
             yield from _classes(part)
 

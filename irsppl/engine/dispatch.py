@@ -46,6 +46,15 @@ def kernel_for(policy: Policy, state: Situation) -> Kernel | None:
     return Kernel(built.paths, built.decisions if rule.decides else None, built.played)
 
 
+def _order(pulled: np.ndarray) -> np.ndarray:
+    """Number of each pull among those of its arm."""
+    order = np.empty(pulled.size, np.int64)
+    for arm in np.unique(pulled):
+        own = pulled == arm
+        order[own] = np.arange(np.count_nonzero(own))
+    return order
+
+
 class _Built:
     """A rule, a family and limits, of which each call makes parts of its own."""
 
@@ -53,11 +62,7 @@ class _Built:
         self.state, self.rule, self.family = state, rule, family
         self.lock = threading.Lock()  # tables that a rule needs are solved once
         # Rewards of one arm that a plan may know of: those to come and those pending.
-        self.most = state.remaining + state.pulled.size
-        # Number of each pending pull among those of its arm.
-        self.order = np.array(
-            [int(np.sum(state.pulled[:i] == arm)) for i, arm in enumerate(state.pulled)], np.int64
-        )
+        self.most = state.remaining + int(state.waiting.max())
         if state.delay is not None:
             self.cdf = np.array(state.delay.cdf, np.float64)
             grid = np.arange(_GUIDE) / _GUIDE
@@ -86,10 +91,10 @@ class _Built:
             delays = np.zeros((1, 1, 1), np.int64)
         else:
             delays = np.array(delays, np.int64)
-            waited = state.period - state.made
-            late = np.maximum(delays[:, state.pulled, self.order] + 1 - waited[None, :], 1)
+            waited, order = state.period - state.made, _order(state.pulled)
+            late = np.maximum(delays[:, state.pulled, order] + 1 - waited[None, :], 1)
             due = state.period + late
-            owed = np.array(rewards[:, state.pulled, self.order], np.float64)
+            owed = np.array(rewards[:, state.pulled, order], np.float64)
         arms, periods = state.num_arms, self.cdf.shape[1]
         return limits.Delayed(
             self.cdf,
@@ -105,11 +110,15 @@ class _Built:
             np.zeros(periods, np.int64),
             np.zeros(periods, np.int64),
             np.zeros(periods),
+            np.zeros((arms, periods + 2), np.int64),
+            np.zeros(periods, np.int64),
+            np.zeros(arms + 1, np.int64),
             np.zeros(arms, np.int64),
             np.zeros((arms, periods + 2), np.int64),
             np.zeros((arms, periods + 2), np.int64),
+            np.zeros((2, arms), np.int64),
             np.zeros((arms, 2), np.int64),
-            np.zeros(2, np.int64),
+            np.array([0, 0, -1, -1]),
         )
 
     def _futures(self) -> int:

@@ -66,14 +66,18 @@ class PricedIndex(NamedTuple):
     """One future per decision, and money: the index of an arm for as many pulls as can be paid.
 
     The indices are what pulls are worth in the knapsack of the money that is left; the arm with the
-    most pulls is played. With much money that is the arm of the best index per cost; in the end
-    what the last of it can still buy counts too.
+    most pulls is played. With much money that is the arm of the best index per cost, and an arm's
+    index is bisected only until another one's is surely better; in the end what the last of the
+    money can still buy counts too.
     """
 
     alive: NDArray[np.int64]  # [K]
     lookahead: int
     star: bool
     scores: NDArray[np.float64]  # [K]
+    low: NDArray[np.float64]  # [K]
+    high: NDArray[np.float64]  # [K]
+    nodes: NDArray[np.int64]  # [K]
 
 
 stateless(Index, IndexMany, PricedIndex)
@@ -88,11 +92,8 @@ def _worth(rule, family, delay, rng, arm, lam, node, horizon):
 def _(rule, family, delay, rng, arm, lam, node, horizon):
     star = rule.star
     cursor = verbs.begin(family, arm, lam, node)
-    at = 0
-    upto = verbs.known(delay, rng, arm, 0)
-    while at < upto:
-        cursor = verbs.follow(family, rng, arm, at, lam, cursor)
-        at += 1
+    at = verbs.known(delay, rng, arm, 0)
+    cursor = verbs.advance(family, rng, arm, 0, at, lam, cursor)
     mean, e0 = cursor[0], cursor[1]
     if not star and lam <= mean:
         return True
@@ -108,9 +109,8 @@ def _(rule, family, delay, rng, arm, lam, node, horizon):
             # The last term needs no further belief.
             return total >= 0.0
         upto = verbs.known(delay, rng, arm, n)
-        while at < upto:
-            cursor = verbs.follow(family, rng, arm, at, lam, cursor)
-            at += 1
+        cursor = verbs.advance(family, rng, arm, at, upto, lam, cursor)
+        at = upto
         mean, e = cursor[0], cursor[1]
         if star:
             if total + (e0 - e) >= 0.0:
@@ -206,6 +206,34 @@ def _(rule, family, limits, rng, period, remaining):
         rule.alive[a] = min(verbs.purchases(limits.purse, a, periods) + 1, periods)
         most = max(most, rule.alive[a])
     floor, ceiling = verbs.bracket(family, most)
+    if not star and verbs.rich(limits.purse, remaining):
+        for a in range(rule.scores.size):
+            rule.low[a], rule.high[a], rule.nodes[a] = floor, ceiling, 1
+        for _ in range(PRICED_HALVINGS):
+            best = -np.inf
+            for a in range(rule.scores.size):
+                best = max(best, rule.low[a] / verbs.price(limits.purse, a))
+            left, last = 0, 0
+            for a in range(rule.scores.size):
+                if rule.high[a] / verbs.price(limits.purse, a) >= best:
+                    left += 1
+                    last = a
+            if left == 1 and rule.low[last] > 0.0:
+                return last
+            for a in range(rule.scores.size):
+                if rule.high[a] / verbs.price(limits.purse, a) < best:
+                    continue
+                lam, node = 0.5 * (rule.low[a] + rule.high[a]), rule.nodes[a]
+                worth = lam <= verbs.mean(family, a) and verbs.known(limits.delay, rng, a, 0) == 0
+                if worth or _worth(rule, family, limits.delay, rng, a, lam, node, rule.alive[a]):
+                    rule.low[a] = lam
+                    rule.nodes[a] = 2 * node + 1
+                else:
+                    rule.high[a] = lam
+                    rule.nodes[a] = 2 * node
+        for a in range(rule.scores.size):
+            rule.scores[a] = 0.5 * (rule.low[a] + rule.high[a])
+        return verbs.best_constant(limits.purse, rule.scores, remaining)
     for a in range(rule.scores.size):
         if not verbs.affordable(limits.purse, a):
             rule.scores[a] = -np.inf

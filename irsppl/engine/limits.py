@@ -1,6 +1,6 @@
 """Delays, budgets and ends of play, each a part of its own; "none" compiles to nothing.
 
-The meaning of each is that of `irsppl.penalties._reveal`, `irsppl.penalties._payoffs` and
+The meaning of each is that of `irsppl.penalties._arrivals`, `irsppl.penalties._payoffs` and
 `irsppl.policies.paths`, whose traced code these are twins of. Delays are independent of rewards and
 rewards of one arm are exchangeable, so of a future's delays only *how many* rewards are known at
 each decision is ever needed.
@@ -61,13 +61,21 @@ class Delayed(NamedTuple):
     made: NDArray[np.int64]
     due: NDArray[np.int64]
     owed: NDArray[np.float64]
+    # Of those, in a plan: `sure[a, s]` of arm a arrive at moment s for certain; the others have
+    # waited `loose` [P] periods, number loose_from[a], .., loose_from[a + 1] - 1 of arm a.
+    sure: NDArray[np.int64]  # [K, P + 2]
+    loose: NDArray[np.int64]
+    loose_from: NDArray[np.int64]  # [K + 1]
     # A plan's arrivals, as far as it has asked: `reached[a]` moments and pulls, `counted[a, s]`
-    # rewards known at moment s, `arriving[a, s]` pulls found so far that arrive then.
+    # rewards known at moment s, `arriving[a, s]` pulls found so far that arrive then by chance.
     reached: NDArray[np.int64]  # [K]
     counted: NDArray[np.int64]  # [K, P + 2]
     arriving: NDArray[np.int64]  # [K, P + 2]
+    last: NDArray[np.int64]  # [2, K]: no moment after this one is set in `sure`, in `arriving`
     asked: NDArray[np.int64]  # [K, 2]: pulls looked at by `in_time`, and how many were in time
-    now: NDArray[np.int64]  # [2]: replications begun, period of the plan
+    # Replications begun; period of the plan; period that `sure` and `loose` are for, row of
+    # `first_due` that what is pending still is that of (-1: none).
+    now: NDArray[np.int64]  # [4]
 
 
 @implements(verbs.reset, Prompt, Waiting)
@@ -145,23 +153,38 @@ def _draw_delay(
     if past >= 1.0:  # its law had promised it earlier: due at any moment
         return waited
     level = past + (1.0 - past) * random.uniform(rng)
-    # The first j with cdf[j] > level, from where the guide says that it lies or later.
-    j = guide[arm, min(np.int64(level * guide.shape[1]), guide.shape[1] - 1)]
-    while j < size and cdf[arm, j] <= level:
-        j += 1
-    return max(j, waited)
+    # The first j with cdf[j] > level, from where the guide says that it lies or later: by steps
+    # that double, then between the last two of them.
+    j = max(guide[arm, min(np.int64(level * guide.shape[1]), guide.shape[1] - 1)], waited)
+    if j >= size or cdf[arm, j] > level:
+        return j
+    step, after = 1, min(j + 1, size)
+    while after < size and cdf[arm, after] <= level:
+        step *= 2
+        j, after = after, min(after + step, size)
+    while after - j > 1:
+        middle = (j + after) // 2
+        if cdf[arm, middle] <= level:
+            j = middle
+        else:
+            after = middle
+    return after
 
 
 @implements(verbs.reset, Delayed)
 def _(limit):
-    limit.count[0] = limit.first_arms.size
     row = min(limit.now[0], limit.first_due.shape[0] - 1)  # a decision has one row for all seeds
+    limit.now[0] += 1
+    if limit.now[3] == row:
+        return
+    limit.count[0] = limit.first_arms.size
     for i in range(limit.first_arms.size):
         limit.arms[i] = limit.first_arms[i]
         limit.made[i] = limit.first_made[i]
         limit.due[i] = limit.first_due[row, i]
         limit.owed[i] = limit.first_owed[row, i]
-    limit.now[0] += 1
+    limit.now[2] = -1
+    limit.now[3] = row
 
 
 @implements(verbs.deliver, Delayed)
@@ -170,13 +193,16 @@ def _(delay, family, period):
     for i in range(delay.count[0]):
         if delay.due[i] <= period:
             verbs.observe(family, delay.arms[i], delay.owed[i])
-        else:
+            continue
+        if kept < i:
             delay.arms[kept] = delay.arms[i]
             delay.made[kept] = delay.made[i]
             delay.due[kept] = delay.due[i]
             delay.owed[kept] = delay.owed[i]
-            kept += 1
-    delay.count[0] = kept
+        kept += 1
+    if kept < delay.count[0]:
+        delay.count[0] = kept
+        delay.now[2:] = -1
 
 
 @implements(verbs.take, Delayed)
@@ -187,27 +213,60 @@ def _(delay, family, arm, pull, reward, period):
     delay.due[i] = period + delay.delays[delay.now[0] - 1, arm, pull] + 1
     delay.owed[i] = reward
     delay.count[0] = i + 1
+    delay.now[2:] = -1
 
 
 @implements(verbs.look_ahead, Delayed)
 def _(delay, period):
     delay.reached[:] = -1
     delay.now[1] = period
+    if delay.now[2] != period:
+        _sort_pending(delay)
+        delay.now[2] = period
+
+
+@njit(**INLINE)
+def _sort_pending(delay: Delayed) -> None:
+    """Tell pending pulls that arrive for certain at some moment from those that chance decides."""
+    arms, size = delay.cdf.shape
+    final = delay.sure.shape[1] - 1
+    found = 0
+    for arm in range(arms):
+        delay.sure[arm, : delay.last[0, arm] + 1] = 0
+        delay.last[0, arm] = 0
+        delay.loose_from[arm] = found
+        fixed = delay.fixed[arm]
+        for i in range(delay.count[0]):
+            if delay.arms[i] != arm:
+                continue
+            waited = delay.now[1] - delay.made[i]
+            if fixed < 0 and (waited == 0 or delay.cdf[arm, min(waited, size) - 1] < 1.0):
+                delay.loose[found] = waited
+                found += 1
+                continue
+            when = max(fixed + 1 - waited, 1)  # at any moment where its law had promised it earlier
+            if when <= final:
+                delay.sure[arm, when] += 1
+                delay.last[0, arm] = max(delay.last[0, arm], when)
+    delay.loose_from[arms] = found
+
+
+@njit(**INLINE)
+def _arrives(delay: Delayed, arm: int, moment: int) -> None:
+    if moment < delay.arriving.shape[1]:
+        delay.arriving[arm, moment] += 1
+        delay.last[1, arm] = max(delay.last[1, arm], moment)
 
 
 @njit(**INLINE)
 def _arrivals(delay: Delayed, rng: NDArray[np.uint64], arm: int) -> None:
     """Put the arm's pending pulls where they arrive; nothing is known at moment 0."""
-    last = delay.arriving.shape[1] - 1
-    delay.arriving[arm, :] = 0
-    period = delay.now[1]
-    for i in range(delay.count[0]):
-        if delay.arms[i] == arm:
-            waited = period - delay.made[i]
-            late = _draw_delay(rng, delay.cdf, delay.guide, delay.fixed[arm], arm, waited)
-            when = max(late + 1 - waited, 1)
-            if when <= last:
-                delay.arriving[arm, when] += 1
+    delay.arriving[arm, : delay.last[1, arm] + 1] = 0
+    delay.last[1, arm] = 0
+    for i in range(delay.loose_from[arm], delay.loose_from[arm + 1]):
+        waited = delay.loose[i]
+        late = _draw_delay(rng, delay.cdf, delay.guide, delay.fixed[arm], arm, waited)
+        _arrives(delay, arm, max(late + 1 - waited, 1))
     delay.counted[arm, 0] = 0
     delay.reached[arm] = 0
     delay.asked[arm, 0] = -1
@@ -217,14 +276,13 @@ def _arrivals(delay: Delayed, rng: NDArray[np.uint64], arm: int) -> None:
 def _(delay, rng, arm, moment):
     if delay.reached[arm] < 0:
         _arrivals(delay, rng, arm)
-    last = delay.arriving.shape[1] - 1
     while delay.reached[arm] < moment:
         # The pull made at moment n arrives at n + 1 at the earliest, so it is looked at then.
         n = delay.reached[arm]
-        when = n + 1 + _draw_delay(rng, delay.cdf, delay.guide, delay.fixed[arm], arm, 0)
-        if when <= last:
-            delay.arriving[arm, when] += 1
-        delay.counted[arm, n + 1] = delay.counted[arm, n] + delay.arriving[arm, n + 1]
+        late = _draw_delay(rng, delay.cdf, delay.guide, delay.fixed[arm], arm, 0)
+        _arrives(delay, arm, n + 1 + late)
+        come = delay.sure[arm, n + 1] + delay.arriving[arm, n + 1]
+        delay.counted[arm, n + 1] = delay.counted[arm, n] + come
         delay.reached[arm] = n + 1
     return delay.counted[arm, moment]
 
@@ -236,7 +294,7 @@ def _(delay, rng, arm, pulls, periods):
     if delay.asked[arm, 0] < 0:
         total = 0
         for s in range(1, periods):
-            total += delay.arriving[arm, s]
+            total += delay.sure[arm, s] + delay.arriving[arm, s]
         delay.asked[arm, 0] = 0
         delay.asked[arm, 1] = total
     # Pulls from number periods - 1 on are too late whatever their delay.

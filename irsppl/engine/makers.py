@@ -92,7 +92,8 @@ def _index(policy: Index, state: Situation) -> Rule | None:
     def make(state: Situation) -> Any:
         fields = (np.empty(state.num_arms, np.int64), policy.lookahead or 0, policy.star)
         if state.purse is not None:
-            return index.PricedIndex(*fields, np.empty(state.num_arms))
+            scores, low, high = np.empty((3, state.num_arms))
+            return index.PricedIndex(*fields, scores, low, high, np.empty(state.num_arms, np.int64))
         return index.IndexMany(*fields) if many else index.Index(*fields)
 
     reach = None

@@ -48,6 +48,17 @@ def stateless(*kinds: type) -> None:
         pass
 
 
+def one_by_one(*kinds: type) -> None:
+    """Families that go along a future reward by reward, however many come at once."""
+
+    @implements(advance, *kinds)
+    def _(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cursor: Any) -> Any:
+        while at < upto:
+            cursor = follow(family, rng, arm, at, lam, cursor)
+            at += 1
+        return cursor
+
+
 # ------------------------------------------------------------------ any part
 
 
@@ -157,6 +168,15 @@ def follow(family: Any, rng: Any, arm: int, at: int, lam: float, cursor: Any) ->
     _compiled_only("follow")
 
 
+def advance(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cursor: Any) -> Any:
+    """The cursor past rewards number ``at``, .., ``upto - 1``, which are drawn if they are not yet.
+
+    Asked along one future with the same steps whatever ``lam``, so that a family may draw the sum
+    of many rewards at once.
+    """
+    _compiled_only("advance")
+
+
 def worth_many(
     family: Any, rng: Any, arm: int, lam: float, horizon: int, star: bool, cursor: Any
 ) -> bool:
@@ -232,6 +252,16 @@ def pay(purse: Any, arm: int, remaining: int) -> int:
 def purchases(purse: Any, arm: int, periods: int) -> int:
     """Pulls of the arm that may teach something before one more pull of it."""
     _compiled_only("purchases")
+
+
+def rich(purse: Any, remaining: int) -> bool:
+    """Whether constant payoffs surely send most pulls to the arm that pays best for its money."""
+    _compiled_only("rich")
+
+
+def price(purse: Any, arm: int) -> int:
+    """What a pull of the arm costs, in the units of `best_constant`."""
+    _compiled_only("price")
 
 
 def best_constant(purse: Any, scores: Any, remaining: int) -> int:

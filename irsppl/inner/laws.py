@@ -133,7 +133,7 @@ def point(value: float) -> Discrete:
     return Discrete(np.array([float(value)]), np.array([1.0]))
 
 
-def expected_max(laws: Sequence[Continuous | Discrete | Smooth]) -> float:
+def expected_best(laws: Sequence[Continuous | Discrete | Smooth]) -> float:
     """E[max] of independent numbers with these laws.
 
     Discrete laws are summed exactly; otherwise the integral of 1 - prod_a F_a is taken over panels

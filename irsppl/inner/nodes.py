@@ -35,7 +35,7 @@ def graded(low: Array, high: Array, center: Array, width: Array, count: int) -> 
     return center + width * jnp.sinh(u), weights * width * jnp.cosh(u)
 
 
-def expected_max_lattice(
+def expected_best_lattice(
     cdf: Float[Array, "K N J"], weights: Float[Array, " J"], high: Array
 ) -> Float[Array, "..."]:
     """E[max_a X_a] = high - integral of prod_a F_a, for every combination of path points.

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from irsppl._fields import changed
 from irsppl.beliefs import (
     Belief,
     BetaBernoulli,
@@ -21,7 +22,6 @@ from irsppl.beliefs import (
 from irsppl.beliefs._conjugate import Conjugate
 from irsppl.beliefs._points import Points
 from irsppl.beliefs.quadrature import Record
-from irsppl.live.codec import assemble
 
 
 class HostBelief:
@@ -200,7 +200,7 @@ def _joined_points(belief: Points, more: Points) -> Points:
     fields["groups"] = (*belief.groups, *(tuple(last + a for a in g) for g in more.groups))
     fields["models"] = (*belief.models, *more.models)
     fields["params"] = (*belief.params, *more.params)
-    return _changed(belief, fields)
+    return changed(belief, **fields)
 
 
 def _stacked(old: Any, new: Any, fill: float | None = None) -> Any:
@@ -233,9 +233,4 @@ def _restricted_points(belief: Points, rows: np.ndarray) -> Points:
             models.append(model)
             params.append({name: leaf[np.array(kept)] for name, leaf in points.items()})
     fields |= {"groups": tuple(groups), "models": tuple(models), "params": tuple(params)}
-    return _changed(belief, fields)
-
-
-def _changed(belief: Points, fields: dict[str, Any]) -> Points:
-    old = {field.name: getattr(belief, field.name) for field in dataclasses.fields(belief)}
-    return assemble(type(belief), old | fields)
+    return changed(belief, **fields)

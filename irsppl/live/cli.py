@@ -98,8 +98,6 @@ def run(args: argparse.Namespace, make_bandit: Callable[[Any], Any]) -> tuple[di
 
     if args.action == "create":
         bandit = make_bandit(args)
-        if args.labels is not None:
-            bandit = _labelled(bandit, args.labels)
         made = irsppl.Experiment.create(args.file, bandit, args.policy, args.seed, args.floor)
         with made as experiment:
             return experiment.status(), f"created {experiment}"
@@ -123,14 +121,6 @@ def run_server(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         tokens = (os.environ.get("IRSPPL_TOKEN"), os.environ.get("IRSPPL_ADMIN_TOKEN"))
         serve(experiment, args.host, args.port, *tokens)
     return {"stopped": True}, "stopped"
-
-
-def _labelled(bandit: Any, text: str) -> Any:
-    from irsppl.bandit import _check_labels
-
-    labels = _check_labels([part.strip() for part in text.split(",")], bandit.num_arms)
-    object.__setattr__(bandit, "labels", labels)  # just made: nobody else holds it
-    return bandit
 
 
 def _ask(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
@@ -159,7 +149,7 @@ def _status(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from irsppl.studies.report import text_table
+    from irsppl._text import text_table
 
     names = ["label", "open", "pulls", "pending", "reward", "mean", "sd"]
     return text_table(names, [[_cell(row[name]) for name in names] for row in rows])

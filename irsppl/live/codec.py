@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irsppl._fields import assemble
 from irsppl.horizons import SurvivorTable
 
 if TYPE_CHECKING:
@@ -155,14 +156,6 @@ class _Reader:
         return assemble(cls, {field: self.read(value) for field, value in fields.items()})
 
 
-def assemble(cls: type, fields: dict[str, Any]) -> Any:
-    """An immutable object of irsppl from all its fields; its constructor has had its say before."""
-    made: Any = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
-    return made
-
-
 def _is_model(value: Any) -> bool:
     # Reading models loads NumPyro, which takes a second: whoever has one has loaded it already.
     models = sys.modules.get("irsppl.models")
@@ -178,7 +171,7 @@ def _name(cls: type) -> str:
     return f"{module}:{cls.__name__}"
 
 
-def _class(name: str, what: str) -> type:
+def _class(name: str, what: str) -> type[eqx.Module]:
     module, _, cls = name.partition(":")
     if module.split(".")[0] == "irsppl":
         if module not in sys.modules:

@@ -21,7 +21,7 @@ from irsppl.live.beliefs import HostBelief
 from irsppl.live.state import State
 from irsppl.policies import Policy
 from irsppl.policies.paths import label_hash
-from irsppl.simulation import _decide_many
+from irsppl.simulation import decide_many
 
 # Futures of one decision. The propensity is a multiple of 1 / FUTURES, mixed with the floor.
 FUTURES = 32
@@ -113,7 +113,7 @@ def _drawn(plan: Plan, state: State, arms: list[int], seeds: np.ndarray) -> np.n
     if found is None:
         bandit = state.bandit()
         plan.policy.verify(bandit)
-        bandit = bandit._without_record()
+        bandit = bandit.without_record()
         found = kernel(plan.policy, bandit)
     if found is not None and found.decisions is not None:
         return np.asarray(found.decisions(seeds), np.int64)
@@ -124,4 +124,4 @@ def _drawn(plan: Plan, state: State, arms: list[int], seeds: np.ndarray) -> np.n
     keys = jax.random.split(key, plan.futures)
     if not plan.policy.traceable:
         return np.array([int(plan.policy(one, bandit)) for one in keys])
-    return np.asarray(_decide_many(plan.policy, keys[None, :], bandit), np.int64)
+    return np.asarray(decide_many(plan.policy, keys[None, :], bandit), np.int64)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from irsppl._checks import as_count, one_of
+from irsppl._fields import changed
 from irsppl.bandit import Bandit
 from irsppl.live import codec, models, store, views
 from irsppl.live.beliefs import JaxBelief, joined, restricted
@@ -129,24 +130,24 @@ class Experiment(Kept):
             place.check()
             made, data = place.facts()
             facts = codec.unpack(data, (), f"the record of {place.name}")
-            told, changed = facts["model"], None
+            told, agreed = facts["model"], None
             if told is not None:
                 with place.transaction(write=False) as tx:
                     notes = store.of_kind(tx, "model")
                 told = told | (json.loads(notes[-1].body or "{}") if notes else {})
-            used, changed = models.bring(told, model, accept_changed_model)
+            used, agreed = models.bring(told, model, accept_changed_model)
             bandit = codec.unpack(facts["bandit"].tobytes(), used, f"the bandit of {place.name}")
-            differs = told is not None and (changed or told["sha256"] != facts["model"]["sha256"])
+            differs = told is not None and (agreed or told["sha256"] != facts["model"]["sha256"])
             if differs:
-                object.__setattr__(bandit, "belief", models.rebuilt(bandit.belief, used))
-                object.__setattr__(bandit, "belief", bandit.belief.sized(int(bandit.remaining)))
+                belief = models.rebuilt(bandit.belief, used).sized(int(bandit.remaining))
+                bandit = changed(bandit, belief=belief)
             self = cls(place, facts, bandit, made)
-            self._library = models.Library(used, changed or told, model, bool(differs))
-            if changed is not None:
+            self._library = models.Library(used, agreed or told, model, bool(differs))
+            if agreed is not None:
                 with self._writing(caught_up=False) as tx:
                     store.drop_snapshots(tx)
                     self._load(tx)
-                    self._append(tx, self._event("model", body=json.dumps(changed)))
+                    self._append(tx, self._event("model", body=json.dumps(agreed)))
             self._look()
         except BaseException:
             place.close()

@@ -27,16 +27,16 @@ def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:
         return None
     told, files = [], set()
     for model in models:
-        function: Any = getattr(model._call, "function", model._call)
-        files.add(_file_of(function))
-        mean = model._user_mean
+        given = model.given()
+        mean, values = given.mean, given.values
+        files.add(_file_of(given.function))
         told.append(
             {
-                "function": function.__name__,
+                "function": given.function.__name__,
                 "joint": model.joint,
                 "num_arms": model.num_arms,
-                "reward_site": model._reward_site,
-                "values": None if model._values is None else np.asarray(model._values).tolist(),
+                "reward_site": given.reward_site,
+                "values": None if values is None else np.asarray(values).tolist(),
                 "mean": mean.__name__ if callable(mean) else mean,
                 "mean_is_function": callable(mean),
             }
@@ -87,7 +87,7 @@ def bring(
     """The models again, from the user's file; and the new description where it has changed."""
     if told is None:
         return [], None
-    from irsppl.models._files import _execute
+    from irsppl.models import run_file
 
     names = ", ".join(one["function"] for one in told["functions"])
     if model is None:
@@ -104,7 +104,7 @@ def bring(
             f"model {path} is not what the experiment was created with:\n{changed}\n"
             "Give accept_changed_model=True to go on with the changed file"
         )
-    found = read(_execute(path), path, told["functions"])
+    found = read(run_file(path), path, told["functions"])
     if changed is None:
         return found, None
     source = path.read_text()
@@ -167,7 +167,7 @@ class Library:
 
     def learn(self, told: dict[str, Any]) -> None:
         """Read the models that an added arm has brought, once."""
-        from irsppl.models._files import _execute
+        from irsppl.models import run_file
 
         missing = told.get("functions", [])[len(self.known) - told.get("first", 0) :]
         if not missing:
@@ -177,7 +177,7 @@ class Library:
         path = pathlib.Path(self.path)
         if not self.changed and digest(path.read_text()) != self.told["sha256"]:
             raise ValueError(f"model {path} has changed while the experiment was open")
-        self.known += read(_execute(path), path, missing)
+        self.known += read(run_file(path), path, missing)
 
     def unpack_arm(self, told: dict[str, Any]) -> Any:
         """The belief of an added arm."""

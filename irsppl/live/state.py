@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from irsppl._fields import changed
 from irsppl.bandit import Bandit
 from irsppl.delays import Delay
 from irsppl.live import beliefs
@@ -170,7 +171,7 @@ class State:
             if delay is not None:
                 rows = [min(arm, start.num_arms - 1) for arm in arms]
                 fixed = None if delay.fixed is None else tuple(delay.fixed[row] for row in rows)
-                delay = _delay(delay, np.asarray(rows), fixed)
+                delay = Delay(delay.cdf[np.asarray(rows)], fixed)
             if purse is not None:
                 purse = eqx.tree_at(lambda p: p.costs, purse, purse.costs[np.asarray(arms)])
         if purse is not None:
@@ -192,15 +193,7 @@ class State:
             is_leaf=lambda x: x is None,
         )
         named = start.labels is not None or arms != list(range(start.num_arms))
-        object.__setattr__(made, "labels", labels if named else None)  # a fresh copy
-        return made
-
-
-def _delay(delay: Delay, rows: np.ndarray, fixed: tuple[int, ...] | None) -> Delay:
-    made = object.__new__(Delay)
-    object.__setattr__(made, "cdf", delay.cdf[rows])
-    object.__setattr__(made, "fixed", fixed)
-    return made
+        return changed(made, labels=labels if named else None)
 
 
 def fold(start: Bandit, events: Iterable[Event], library: Library | None = None) -> State:

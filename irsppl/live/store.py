@@ -74,7 +74,7 @@ _advice = sa.Table(
 
 _INSERT = sa.insert(_journal)
 _SINCE = sa.select(_journal).where(_journal.c.seq >= sa.bindparam("first")).order_by(_journal.c.seq)
-_LAST = sa.select(_journal.c.seq, _journal.c.digest).order_by(_journal.c.seq.desc()).limit(1)
+_WITH = sa.select(_journal).where(_journal.c.request == sa.bindparam("request"))
 
 
 def as_url(where: Any) -> tuple[sa.URL, bool]:
@@ -115,12 +115,15 @@ class Store:
         options: dict[str, Any] = {"poolclass": sa.pool.NullPool}
         if self.is_file:
             options["connect_args"] = {"timeout": _PATIENCE, "check_same_thread": False}
+        else:
+            options["paramstyle"] = "format"  # in order, as SQLite's
         try:
             self.engine = sa.create_engine(self.url, **options)
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"a PostgreSQL experiment needs {error.name}: pip install 'irsppl[postgres]'"
             ) from None
+        self._refusal: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         sa.event.listen(self.engine, "connect", _prepare_sqlite if self.is_file else _prepare)
         self.pid = os.getpid()
         self.connection: sa.Connection | None = None
@@ -148,14 +151,15 @@ class Store:
                     elif write:
                         tx.exec_driver_sql("LOCK TABLE irsppl_journal IN EXCLUSIVE MODE")
                     yield tx
-            except sa.exc.DBAPIError as error:
+            except (sa.exc.DBAPIError, self._refusal) as error:
                 raise self._told(error) from error
             except UnicodeDecodeError as error:  # SQLite's words about a damaged file
                 raise self.damaged("it holds text that is none") from error
 
-    def _told(self, error: sa.exc.DBAPIError) -> Exception:
-        text = str(error.orig).strip()
-        if "no such table" in text or type(error.orig).__name__ == "UndefinedTable":
+    def _told(self, error: Exception) -> Exception:
+        cause = getattr(error, "orig", error)
+        text = str(cause).strip()
+        if "no such table" in text or type(cause).__name__ == "UndefinedTable":
             return ValueError(f"there is no experiment at {self.name}")
         if "locked" in text:
             return TimeoutError(f"{self.name} was busy for {_PATIENCE} s: {text}")
@@ -224,12 +228,30 @@ def _prepare(connection: Any, record: Any) -> None:
 # ---- inside a transaction
 
 
+# Statements of every ask and tell as text, by dialect: written once, run by the driver itself.
+_texts: dict[tuple[str, sa.Executable], str] = {}
+
+
+def _run(tx: sa.Connection, statement: Any, *rows: tuple[Any, ...]) -> Any:
+    """A cursor. The parameters of each row stand in the statement's own order."""
+    place = (tx.dialect.name, statement)
+    text = _texts.get(place)
+    if text is None:
+        text = _texts[place] = str(statement.compile(dialect=tx.dialect))
+    cursor = tx.connection.cursor()
+    if len(rows) == 1:
+        cursor.execute(text, rows[0])
+    else:
+        cursor.executemany(text, rows)
+    return cursor
+
+
 def append(tx: sa.Connection, events: list[Event]) -> None:
-    tx.execute(_INSERT, [event._asdict() for event in events])
+    _run(tx, _INSERT, *events)
 
 
 def since(tx: sa.Connection, first: int) -> list[Event]:
-    return [Event(*row) for row in tx.execute(_SINCE, {"first": first})]
+    return list(map(Event._make, _run(tx, _SINCE, (first,)).fetchall()))
 
 
 def between(tx: sa.Connection, first: int, last: int) -> list[Event]:
@@ -243,13 +265,8 @@ def of_kind(tx: sa.Connection, kind: str) -> list[Event]:
     return [Event(*row) for row in tx.execute(query)]
 
 
-def last(tx: sa.Connection) -> tuple[int, str] | None:
-    row = tx.execute(_LAST).first()
-    return None if row is None else (row.seq, row.digest)
-
-
 def asked_with(tx: sa.Connection, request: str) -> Event | None:
-    row = tx.execute(sa.select(_journal).where(_journal.c.request == request)).first()
+    row = _run(tx, _WITH, (request,)).fetchone()
     return None if row is None else Event(*row)
 
 

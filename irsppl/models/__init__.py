@@ -3,7 +3,7 @@
 `read_arm(function)` gives an `ArmModel`; `load_model_file(path)` finds the functions in a file.
 """
 
-from irsppl.models._files import LoadedModel, load_model_file
+from irsppl.models._files import LoadedModel, load_model_file, run_file
 from irsppl.models._model import ArmModel, Params, SiteInfo
 from irsppl.models._read import read_arm
 from irsppl.models._structure import LinearGaussianForm
@@ -18,4 +18,5 @@ __all__ = [
     "SiteInfo",
     "load_model_file",
     "read_arm",
+    "run_file",
 ]

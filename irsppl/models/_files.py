@@ -39,7 +39,7 @@ def load_model_file(path: str | pathlib.Path) -> LoadedModel:
     categories), `mean = ...`, `labels = [...]` (one per arm), `reward_site = "..."`.
     """
     path = pathlib.Path(path)
-    module = _execute(path)
+    module = run_file(path)
     say = f"model file {path}: "
     reward_site = getattr(module, "reward_site", "reward")
 
@@ -112,7 +112,8 @@ def load_model_file(path: str | pathlib.Path) -> LoadedModel:
     )
 
 
-def _execute(path: pathlib.Path) -> Any:
+def run_file(path: pathlib.Path) -> Any:
+    """The module that a user's file makes."""
     if not path.is_file():
         raise ValueError(f"model file {path} does not exist")
     if path.suffix != ".py":

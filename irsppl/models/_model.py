@@ -12,7 +12,7 @@ import functools
 import pickle
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,15 @@ def _relaxed(method: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
+class Given(NamedTuple):
+    """Arguments of `read_arm`."""
+
+    function: Callable[..., Any]
+    reward_site: str
+    values: np.ndarray | None  # of the categories
+    mean: Any  # a function, a site's name, or None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArmModel:
     """A user's model, read. Hashed by identity: a static argument, not a pytree.
@@ -101,9 +110,14 @@ class ArmModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
+    def given(self) -> Given:
+        """What the user gave, to read the model again from."""
         function = getattr(self._call, "function", self._call)
-        for what, one in (("the model", function), ("mean=", self._user_mean)):
+        return Given(function, self._reward_site, self._values, self._user_mean)
+
+    def __getstate__(self) -> dict[str, Any]:
+        given = self.given()
+        for what, one in (("the model", given.function), ("mean=", given.mean)):
             _check_pickles(one, what)
         return dict(self.__dict__)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from irsppl._checks import one_of
+from irsppl.penalties._arrivals import at_each, by_arrival, pending_of, periods_of, ready
 from irsppl.penalties._base import (
     MOST_QUADRATURES,
     PayoffPenalty,
@@ -30,7 +31,6 @@ from irsppl.penalties._payoffs import (
     PerPeriod,
     PerPull,
 )
-from irsppl.penalties._reveal import at_each, by_arrival, pending_of, periods_of, ready
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ideal import Ideal

@@ -18,10 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl.bandit import Bandit
-from irsppl.inner.laws import Discrete, expected_max
+from irsppl.inner.laws import Discrete, expected_best
 from irsppl.outcomes import Outcome
+from irsppl.penalties._arrivals import periods_of
 from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
-from irsppl.penalties._reveal import periods_of
 
 
 class Penalty(eqx.Module):
@@ -236,22 +236,22 @@ def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
         if bandit.delay.fixed is None or bandit.pending:
             return None
         counts = [max(n - d, 0) for d in bandit.delay.fixed]
-        return belief.exact_expected_max(np.asarray(counts))
+        return belief.exact_expected_best(np.asarray(counts))
     if not belief.is_independent:
         if n is not None and bandit.pending:
             return None
-        return belief.exact_expected_max(None if n is None else np.full(belief.num_arms, n))
+        return belief.exact_expected_best(None if n is None else np.full(belief.num_arms, n))
     pending = bandit.pending_counts
     if n is None or pending is None or not np.any(np.asarray(pending)):
         laws = belief.law(n)
-        return None if laws is None else expected_max(laws)
+        return None if laws is None else expected_best(laws)
     laws = []
     for arm, waiting in enumerate(np.asarray(pending)):
         of_all = belief.law(n + int(waiting))
         if of_all is None:
             return None
         laws.append(of_all[arm])
-    return expected_max(laws)
+    return expected_best(laws)
 
 
 def host_future_means(bandit: Bandit, outcomes: Outcome) -> np.ndarray | None:

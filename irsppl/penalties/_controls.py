@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 
 from irsppl.bandit import Bandit
-from irsppl.inner.laws import expected_max
+from irsppl.inner.laws import expected_best
 from irsppl.inner.leave_one_out import Arms, second_best_mean
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import total_weight
@@ -55,7 +55,7 @@ class SecondBest(Control):
         if laws is None or bandit.num_arms < 2:
             return None
         return horizon * second_best_mean(
-            lambda arms: expected_max([laws[a] for a in arms]), bandit.num_arms
+            lambda arms: expected_best([laws[a] for a in arms]), bandit.num_arms
         )
 
 

@@ -21,9 +21,9 @@ from irsppl.bandit import Bandit
 from irsppl.inner.knapsack import knapsack_groups_batch
 from irsppl.inner.leave_one_out import Futures, Plan
 from irsppl.outcomes import Outcome
+from irsppl.penalties._arrivals import at_each, in_time, periods_of
 from irsppl.penalties._base import natural_means
 from irsppl.penalties._moments import normals, path_sds
-from irsppl.penalties._reveal import at_each, in_time, periods_of
 
 # Where the end of play has a law: horizons that one-armed values are computed for.
 _NODES = 6

@@ -10,6 +10,7 @@ import numpy as np
 from irsppl.bandit import Bandit
 from irsppl.budgets import Purse
 from irsppl.outcomes import Outcome
+from irsppl.penalties._arrivals import by_arrival, pending_of
 from irsppl.penalties._base import (
     MOST_QUADRATURES,
     PayoffPenalty,
@@ -18,7 +19,6 @@ from irsppl.penalties._base import (
     host_future_means,
 )
 from irsppl.penalties._payoffs import PerMoney, PerPeriod
-from irsppl.penalties._reveal import by_arrival, pending_of
 
 
 class FF(PayoffPenalty):

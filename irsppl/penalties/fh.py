@@ -11,6 +11,7 @@ from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
+from irsppl.penalties._arrivals import counts_in_time, in_time, pending_of, ready
 from irsppl.penalties._base import (
     MOST_QUADRATURES,
     exact_max_after,
@@ -19,7 +20,6 @@ from irsppl.penalties._base import (
 )
 from irsppl.penalties._forms import TwoForms
 from irsppl.penalties._payoffs import PerArm, PerPeriod
-from irsppl.penalties._reveal import counts_in_time, in_time, pending_of, ready
 
 
 class FH(TwoForms):

@@ -36,7 +36,7 @@ class VEMax(TwoForms):
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerCounts:
         belief = outcome.belief or bandit.belief
         means = lattice_after_pending(bandit, belief.lattice_means(outcome.rewards), first=1)
-        gamma = lattice_after_pending(bandit, belief.lattice_expected_max(outcome.rewards))
+        gamma = lattice_after_pending(bandit, belief.lattice_expected_best(outcome.rewards))
         periods = self.periods(bandit, outcome)
         return PerCounts(emax_payoffs(means, gamma, periods, self.weights(bandit)))
 

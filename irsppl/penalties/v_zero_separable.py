@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
 from irsppl.outcomes import Outcome
+from irsppl.penalties._arrivals import at_each, in_time, pending_of, periods_of
 from irsppl.penalties._base import PayoffPenalty
 from irsppl.penalties._payoffs import PerPull
-from irsppl.penalties._reveal import at_each, in_time, pending_of, periods_of
 from irsppl.penalties.v_zero import VZero
 
 

@@ -57,7 +57,7 @@ def find_policy(policy: Any, bandit: Bandit | None = None) -> Policy:
     if bandit is None:
         return found
     found.verify(bandit)
-    return playable(found, bandit._without_record(), _OURS)
+    return playable(found, bandit.without_record(), _OURS)
 
 
 def _find(policy: Any) -> Policy:

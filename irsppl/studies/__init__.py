@@ -1,19 +1,45 @@
-"""Studies: a bandit, policies and bounds as data; run, resumed, tabled, drawn and compared."""
+"""Studies: a bandit, policies and bounds as data; run, resumed, tabled, drawn and compared.
 
-from irsppl.studies.arms import parse_arms
-from irsppl.studies.named import STUDIES, find_study
-from irsppl.studies.report import comparison, study_table
-from irsppl.studies.run import StudyResult, open_study, run_study
-from irsppl.studies.study import Study
+What a name needs is imported when it is asked for: tables need pandas, which other commands do not.
+"""
 
-__all__ = [
-    "STUDIES",
-    "Study",
-    "StudyResult",
-    "comparison",
-    "find_study",
-    "open_study",
-    "parse_arms",
-    "run_study",
-    "study_table",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irsppl.studies.arms import parse_arms as parse_arms
+    from irsppl.studies.named import STUDIES as STUDIES
+    from irsppl.studies.named import find_study as find_study
+    from irsppl.studies.report import comparison as comparison
+    from irsppl.studies.report import study_table as study_table
+    from irsppl.studies.run import StudyResult as StudyResult
+    from irsppl.studies.run import open_study as open_study
+    from irsppl.studies.run import run_study as run_study
+    from irsppl.studies.study import Study as Study
+
+_HOME = {
+    "STUDIES": "named",
+    "Study": "study",
+    "StudyResult": "run",
+    "comparison": "report",
+    "find_study": "named",
+    "open_study": "run",
+    "parse_arms": "arms",
+    "run_study": "run",
+    "study_table": "report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'irsppl.studies' has no attribute {name!r}")
+    value = getattr(import_module(f"irsppl.studies.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
+
+
+__all__ = sorted(_HOME)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import base64
-import json
+import dataclasses
 import math
+import numbers
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpyro.distributions import Distribution
 
 from irsppl._html import document, section, text
 from irsppl._html import table as html_table
+from irsppl.beliefs import Belief
+from irsppl.beliefs._conjugate import Conjugate
 from irsppl.studies.study import Study
 
 _PACKAGES = ("irsppl", "jax", "numpyro", "numba", "numpy", "xarray")
+_MOST_SHOWN = 12
 
 
 def page(
@@ -28,11 +34,11 @@ def page(
     rows: Sequence[Sequence[str]],
     notes: str,
     figure: bytes,
+    narrow: bytes,
 ) -> str:
-    """headers, rows, notes: those of the study's table; figure: a PNG."""
+    """headers, rows, notes: those of the study's table; figure: a PNG; narrow: one for phones."""
     shown = [[cell.replace("**", "") for cell in row] for row in rows]
     heads = [head or "name" for head in headers]
-    picture = base64.b64encode(figure).decode()
     parts = [
         section("What was asked", _asked(study, data)),
         section(
@@ -42,9 +48,9 @@ def page(
         ),
         section(
             "The figure",
-            f'<figure><img src="data:image/png;base64,{picture}" alt="Regret against the horizon, '
-            'one line for each policy and each bound; the numbers are in table.csv and data.nc">'
-            "</figure>",
+            f'<figure><picture><source media="(max-width: 40rem)" srcset="{_inline(narrow)}">'
+            f'<img src="{_inline(figure)}" alt="Regret against the horizon, one line for each '
+            'policy and each bound; the numbers are in table.csv and data.nc"></picture></figure>',
             "<p>Lines with markers are policies: lower is better. Dashed lines are bounds: no "
             "policy has less regret on average. Where the two nearly meet, little is left to gain. "
             "Bands are two standard errors.</p>",
@@ -72,8 +78,15 @@ def page(
         )
     parts.append(section("How to repeat it", _repeat(study, data)))
     return document(
-        study.title, f"<h1>{text(study.title)}</h1><p>{text(told)}</p>", "\n".join(parts)
+        study.title,
+        f"<h1>{text(study.title)}</h1><p>{text(told)}</p>",
+        "\n".join(parts),
+        wide=True,
     )
+
+
+def _inline(picture: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
 def certificates(data: xr.Dataset) -> pd.DataFrame:
@@ -103,24 +116,54 @@ def certificates(data: xr.Dataset) -> pd.DataFrame:
 
 
 def _asked(study: Study, data: xr.Dataset) -> str:
-    definition = study.definition()
-    lines = {
-        "arms": definition["arms"],
-        "horizon": study.told_horizon(),
-        "constraints": definition["options"] or "none",
-        "policies": ", ".join(definition["policies"]),
-        "bounds": ", ".join(definition["penalties"]),
+    constraints = {name: told for name, told in study.options.items() if name != "labels"}
+    long = {
+        "arms": _arms(study),
+        "policies": ", ".join(study.named_policies()),
+        "bounds": ", ".join(study.named_penalties()),
+    }
+    short = {
+        "horizon": study.told_horizon().removeprefix("horizon "),
+        "constraints": "; ".join(f"{n} {_plain(v)}" for n, v in constraints.items()) or "none",
         "replications": f"{data.attrs['replications']:,}",
     }
 
-    def said(value: object) -> str:
-        return value if isinstance(value, str) else json.dumps(value, default=str)
+    items = [
+        f"<div{' class=long' if name in long else ''}><dt>{text(name)}</dt>"
+        f"<dd>{text(value or 'none')}</dd></div>"
+        for name, value in (long | short).items()
+    ]
+    return f"<dl>{''.join(items)}</dl>"
 
-    items = "".join(
-        f"<div><dt>{text(name)}</dt><dd>{text(said(value)[:400])}</dd></div>"
-        for name, value in lines.items()
-    )
-    return f"<dl>{items}</dl>"
+
+def _arms(study: Study) -> str:
+    """The arms in words: as their author wrote them, or what a belief says of itself."""
+    if isinstance(study.arms, Belief):
+        told = _belief(study.arms)
+    else:
+        told = study.arms if isinstance(study.arms, str) else ", ".join(study.arms)
+    labels = study.options.get("labels")
+    return f"{told} ({_plain(labels)})" if labels is not None else told
+
+
+def _belief(belief: Belief) -> str:
+    if not isinstance(belief, Conjugate):
+        return repr(belief)
+    fields = {field.name: getattr(belief, field.name) for field in dataclasses.fields(belief)}
+    given = [f"{name} {_plain(np.asarray(value))}" for name, value in fields.items()]
+    return f"{type(belief).__name__} of {belief.num_arms} arms: {' | '.join(given)}"
+
+
+def _plain(value: Any) -> str:
+    """Numbers, lists, arrays and distributions without brackets; of many entries the first few."""
+    if isinstance(value, Distribution):
+        inside = "; ".join(f"{name} {_plain(given)}" for name, given in value.get_args().items())
+        return f"{type(value).__name__}({inside})"
+    if np.ndim(value) == 0:
+        return f"{float(value):g}" if isinstance(value, numbers.Real) else str(value)
+    cells = [_plain(cell) for cell in list(value)[:_MOST_SHOWN]]
+    more = ["..."] if len(value) > _MOST_SHOWN else []
+    return ("; " if np.ndim(value) > 1 else ", ").join(cells + more)
 
 
 def _repeat(study: Study, data: xr.Dataset) -> str:

@@ -7,17 +7,20 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from irsppl._text import text_table
 from irsppl.studies.gather import MOST_IN_MEMORY
 from irsppl.studies.page import page
 from irsppl.studies.store import write_atomically
 from irsppl.studies.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The bound of `ideal` is the value of `opt`, and so on: one row for both.
 _SAME_ROW = {"ideal": ("opt",), "lagrangian": ("lagr-rt", "lagr-ot")}
@@ -138,23 +141,6 @@ def table_notes(table: pd.DataFrame, data: xr.Dataset) -> str:
     return "".join(f"\n{note}.\n" for note in notes)
 
 
-def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns: words to the left, numbers to the right."""
-    numeric = [all(not row[i][:1].isalpha() for row in rows) for i in range(len(headers))]
-    widths = [max(3, *(len(row[i]) for row in (headers, *rows))) for i in range(len(headers))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, numeric, strict=True)
-        )
-        return "| " + " | ".join(padded) + " |"
-
-    ends = [":" if right else "-" for right in numeric]
-    rule = "|" + "|".join("-" * (w + 1) + e for w, e in zip(widths, ends, strict=True)) + "|"
-    return "\n".join([line(headers), rule, *map(line, rows)]) + "\n"
-
-
 def _missing(value: Any) -> bool:
     return value is None or math.isnan(value)
 
@@ -201,8 +187,8 @@ def comparison(study: Study, data: xr.Dataset) -> pd.DataFrame:
     """Measured and known figures side by side, with z-scores in combined standard errors.
 
     A printed figure adds the rounding of its last digit to the error. z is missing where the print
-    does not say how uncertain it is. one_stream: what the slip of `irsppl.studies.slip` gives; its
-    z is that of the printed figure.
+    does not say how uncertain it is. one_stream: what the slip shown by
+    `irsppl.studies.one_stream` gives; its z is that of the printed figure.
     """
     if study.paper is None:
         raise ValueError(f"study {study.name!r} has no printed figures to compare with")
@@ -328,7 +314,8 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
         write_atomically(folder / f"figure.{kind}", content)
     if len(table):
         cells, notes = table_cells(table), table_notes(table, data)
-        _write_text(folder / "report.html", page(study, data, told, *cells, notes, figures["png"]))
+        drawn = figures["png"], narrow_figure(data)
+        _write_text(folder / "report.html", page(study, data, told, *cells, notes, *drawn))
 
 
 def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:
@@ -355,17 +342,35 @@ def figure_files(data: xr.Dataset) -> dict[str, bytes]:
     height = legend_height(data.sizes["policy"] + data.sizes["penalty"])
     figure = Figure(figsize=(8, height), layout="constrained")
     plot_horizons(data, ax=figure.subplots())
-    files = {}
     # The same picture gives the same file: no date, no random identifiers.
     with matplotlib.rc_context({"svg.hashsalt": "irsppl"}):
-        for kind, options in (
-            ("png", {"dpi": 150}),
-            ("svg", {"metadata": {"Date": None}}),
-        ):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, bbox_inches="tight", **options)  # type: ignore[arg-type]
-            files[kind] = buffer.getvalue()
-    return files
+        return {
+            "png": _drawn(figure, "png", dpi=150),
+            "svg": _drawn(figure, "svg", metadata={"Date": None}),
+        }
+
+
+def narrow_figure(data: xr.Dataset) -> bytes:
+    """The same for the width of a phone, as PNG: letters as large as text, names below."""
+    from matplotlib.figure import Figure
+
+    from irsppl.plots import plot_horizons
+
+    entries = data.sizes["policy"] + data.sizes["penalty"]
+    figure = Figure(figsize=(3.7, 3.6 + 0.2 * entries), layout="constrained")
+    ax = plot_horizons(data, ax=figure.subplots())
+    ax.set_title("")  # the page says it
+    lines, names = ax.get_legend_handles_labels()
+    if names and (beside := ax.get_legend()):
+        beside.remove()
+        figure.legend(lines, names, loc="outside lower left", frameon=False, fontsize=9)
+    return _drawn(figure, "png", dpi=200)
+
+
+def _drawn(figure: Figure, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, bbox_inches="tight", **options)
+    return buffer.getvalue()
 
 
 def _write_text(path: pathlib.Path, text: str) -> None:

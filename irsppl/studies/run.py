@@ -18,7 +18,7 @@ from irsppl._progress import Progress
 from irsppl.bounds import CONTROLS
 from irsppl.studies.gather import Gather, open_zarr
 from irsppl.studies.manifest import check_manifest, fingerprints
-from irsppl.studies.slip import check_slip
+from irsppl.studies.one_stream import check_one_stream
 from irsppl.studies.store import Store, check_writable
 from irsppl.studies.study import Study
 from irsppl.studies.work import Arrays, Identity, Work
@@ -59,8 +59,8 @@ def run_study(
     interruption, with more replications, with more policies or horizons, and only what is missing
     is computed. Replication s depends on (key, s) only, so the data do not tell whether there was
     an interruption. compare: also set the paper's figures beside ours. shared_stream: also show
-    what a shared random stream for means and rewards would have given (a demonstration of a slip:
-    see `irsppl.studies.slip`). block: replications in one piece (default: as in the folder, or
+    what a shared random stream for means and rewards would have given (a slip, demonstrated: see
+    `irsppl.studies.one_stream`). block: replications in one piece (default: as in the folder, or
     1000, more where there would be more than a thousand pieces). client: a `distributed.Client`:
     the pieces are made on a Dask cluster and written here as they come; the data are the same.
     """
@@ -81,7 +81,7 @@ def run_study(
     if compare and study.paper is None:
         raise ValueError(f"study {study.name!r} has no printed figures to compare with")
     if shared_stream:
-        check_slip(study.bandit())
+        check_one_stream(study.bandit())
     no_bound = _check_parts(study)
     folder = pathlib.Path(out) / study.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ class _Runner:
         named = study.named_penalties()
         penalties = {name: p for name, p in named.items() if name not in self.no_bound}
         # Without the record of pulls if possible, so that simulations and bounds share programs.
-        bandits = {t: study.bandit(t)._without_record() for t in self.horizons}
+        bandits = {t: study.bandit(t).without_record() for t in self.horizons}
         self.work = Work(key, bandits, study.named_policies(), penalties)
         self.prints = fingerprints(study, key)
         self.all_spans: list[tuple[int, int]] = []

@@ -13,11 +13,12 @@ import xarray as xr
 
 from irsppl.bandit import Bandit
 from irsppl.bounds import CONTROLS, Sampler, fit_penalty
+from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
 from irsppl.penalties import Penalty, find_penalty
 from irsppl.policies import Policy
-from irsppl.simulation import chunks, draw_outcomes, simulate
-from irsppl.studies.slip import one_stream_outcomes
+from irsppl.simulation import simulate
+from irsppl.studies.one_stream import one_stream_outcomes
 
 # Paths played to learn how long one takes.
 _TIMED_PATHS = 128

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.weights import SUMS, atom_of, draw_atom, tally
-from irsppl.engine.verbs import INLINE, implements
+from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.rng import KERNEL
 
@@ -349,6 +349,9 @@ def _(family, arm, lam, node):
             for c in range(values.size):
                 family.factors[c, i, j] = steps[c, i, j]
     return xi / nu, _excess(phi, xi - nu * lam, nu, scale), xi, nu, scale
+
+
+one_by_one(DirichletCategorical)
 
 
 @implements(verbs.follow, DirichletCategorical)

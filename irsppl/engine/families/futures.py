@@ -7,6 +7,7 @@ number: a slice costs an atomic reference count, which would be dearer than the 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Final
 
@@ -14,7 +15,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON, NORMAL_NORMAL
+from irsppl.inner.cpu.families import (
+    BETA_BERNOULLI,
+    GAMMA_POISSON,
+    NORMAL_NORMAL,
+    sample_sum,
+)
 from irsppl.inner.cpu.rng import KERNEL, exponential, gamma, normal, poisson, uniform
 from irsppl.inner.cpu.special import TINY, expected_gain
 
@@ -89,6 +95,38 @@ def draw_step(
             r = exponential(state) / theta[arm, j]
         tail[arm, j] = xi + r
         futures[arm, n, j] = r
+
+
+@njit(**KERNEL)
+def draw_sum(
+    family: int,
+    arm: int,
+    xi: float,
+    nu: float,
+    sd: float,
+    at: int,
+    n: int,
+    tail: NDArray[np.float64],
+    theta: NDArray[np.float64],
+    state: NDArray[np.uint64],
+) -> float:
+    """Draw the sum of rewards ``at``, .., ``at + n - 1`` of the arm's only future.
+
+    ``xi, nu``: the belief before them. Leaves ``tail`` and ``theta`` as `draw_step` would.
+    """
+    if at == 0 or family < GAMMA_POISSON:
+        earned = sample_sum(state, family, xi, nu, sd, n)
+        # The sum first and then the parameter given it: together they have the same law.
+        if family == GAMMA_POISSON:
+            theta[arm, 0] = gamma(state, xi + earned) / (nu + n)
+        elif family > GAMMA_POISSON:
+            theta[arm, 0] = gamma(state, nu + n + 1.0) / (xi + earned)
+    elif family == GAMMA_POISSON:
+        earned = float(poisson(state, n * theta[arm, 0]))
+    else:
+        earned = gamma(state, float(n)) / theta[arm, 0]
+    tail[arm, 0] = xi + earned
+    return earned
 
 
 @njit(**KERNEL, fastmath={"contract", "reassoc", "nsz"})
@@ -192,6 +230,7 @@ def worth_many(
     return lower >= 0.0, drawn
 
 
+@functools.cache  # asked for at every decision of an experiment; nobody writes into it
 def node_places(count: int) -> NDArray[np.float64]:
     """``lam`` of each node of the bisection tree over [0, 1]; node i has children 2i, 2i + 1."""
     places = np.zeros(count)

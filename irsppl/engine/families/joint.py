@@ -27,7 +27,7 @@ from irsppl.engine.families.weights import (
     settle,
     tally,
 )
-from irsppl.engine.verbs import INLINE, implements
+from irsppl.engine.verbs import INLINE, implements, one_by_one
 
 
 class JointPoints(NamedTuple):
@@ -272,6 +272,9 @@ def _(family, arm, lam, node):
     cut = first_above(family.mu32[arm], lam, low, high)
     gain = excess(family.path[arm, 0, cut:high], family.mu32[arm, cut:high], np.float32(lam))
     return family.means[arm], gain * family.scale[arm, 0], cut
+
+
+one_by_one(JointPoints)
 
 
 @implements(verbs.follow, JointPoints)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.futures import bracket
-from irsppl.engine.verbs import INLINE, implements
+from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.families import NORMAL_NORMAL
 from irsppl.inner.cpu.special import expected_gain
@@ -211,6 +211,9 @@ def _(family, horizon):
 def _(family, arm, lam, node):
     xi, nu = family.xi[arm], family.nu[arm]
     return xi / nu, expected_gain(NORMAL_NORMAL, xi, nu, family.noise[arm], lam), xi, nu
+
+
+one_by_one(LinearGaussian)
 
 
 @implements(verbs.follow, LinearGaussian)

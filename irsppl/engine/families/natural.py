@@ -33,6 +33,8 @@ GammaExponential = namedtuple("GammaExponential", _FIELDS)  # type: ignore[misc]
 
 _KINDS = (BetaBernoulli, NormalNormal, GammaPoisson, GammaExponential)  # in order of their codes
 _PLAIN = _KINDS[1:]
+# So many rewards at once are drawn as their sum, whose cost does not grow with their number.
+_LEAP = 32
 # Probabilities this close count as equal.
 _TIE = 1e-12
 
@@ -77,6 +79,8 @@ def _(family):
 @implements(verbs.reset, BetaBernoulli)
 def _(family):
     for a in range(family.xi.size):
+        if family.xi[a] == family.xi0[a] and family.nu[a] == family.nu0[a]:
+            continue  # nothing was observed of it: what is kept is still true
         family.xi[a] = family.xi0[a]
         family.nu[a] = family.nu0[a]
         for i in range(family.count[a]):
@@ -155,6 +159,22 @@ def _samplers(kind: Any, code: int) -> None:
         earned += families.sample_sum(rng, code, earned, known, sd, rest)
         return earned / (known + rest)
 
+    @implements(verbs.advance, kind)
+    def _(family, rng, arm, at, upto, lam, cursor):
+        if upto - at < _LEAP:
+            while at < upto:
+                cursor = verbs.follow(family, rng, arm, at, lam, cursor)
+                at += 1
+            return cursor
+        xi, nu, n = cursor[2], cursor[3], upto - at
+        if family.drawn[arm] <= at:
+            earned = along.draw_sum(
+                code, arm, xi, nu, family.sd[arm], at, n, family.tail, family.theta, rng
+            )
+            family.futures[arm, at, 0] = earned
+            family.drawn[arm] = upto
+        return _cursor_at(family, arm, xi + family.futures[arm, at, 0], nu + n, lam)
+
     @implements(verbs.worth_many, kind)
     def _(family, rng, arm, lam, horizon, star, cursor):
         worth, family.drawn[arm] = along.worth_many(
@@ -183,12 +203,27 @@ def _samplers(kind: Any, code: int) -> None:
         return along.bracket(code, family.xi, family.nu, family.sd, horizon)
 
 
+def _cursor_at(family: Any, arm: int, xi: float, nu: float, lam: float) -> Any:
+    """A cursor in the belief (xi, nu) of the arm."""
+    raise TypeError("compiled code only")
+
+
+@implements(_cursor_at, BetaBernoulli)
+def _(family, arm, xi, nu, lam):
+    below, p = beta_start(xi, nu - xi, lam)
+    mean = xi / nu
+    return mean, (mean - lam) * (1.0 - below) + p / nu, xi, nu, below, p
+
+
 def _futures(kind: Any, code: int) -> None:
-    @implements(verbs.begin, kind)
-    def _(family, arm, lam, node):
-        xi, nu = family.xi[arm], family.nu[arm]
+    @implements(_cursor_at, kind)
+    def _(family, arm, xi, nu, lam):
         gain = expected_gain(code, xi, nu, family.sd[arm], lam)
         return xi / nu, gain, xi, nu, 0.0, 0.0
+
+    @implements(verbs.begin, kind)
+    def _(family, arm, lam, node):
+        return _cursor_at(family, arm, family.xi[arm], family.nu[arm], lam)
 
     @implements(verbs.follow, kind)
     def _(family, rng, arm, at, lam, cursor):
@@ -206,8 +241,7 @@ def _futures(kind: Any, code: int) -> None:
             )
             family.drawn[arm] = at + 1
         xi, nu = cursor[2] + family.futures[arm, at, 0], cursor[3] + 1.0
-        gain = expected_gain(code, xi, nu, family.sd[arm], lam)
-        return xi / nu, gain, xi, nu, 0.0, 0.0
+        return _cursor_at(family, arm, xi, nu, lam)
 
 
 def _laws(kind: Any, code: int) -> None:

@@ -10,7 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.verbs import INLINE, implements
+from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_cdf
@@ -220,6 +220,9 @@ def _(family, arm, lam, node):
     now = family.now
     mean, kappa, shape, rate = now[0, arm], now[1, arm], now[2, arm], now[3, arm]
     return mean, student_gain(mean, kappa, shape, rate, lam), kappa, shape, rate
+
+
+one_by_one(NormalInverseGamma)
 
 
 @implements(verbs.follow, NormalInverseGamma)

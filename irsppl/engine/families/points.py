@@ -38,7 +38,7 @@ from irsppl.engine.families.weights import (
     step,
     tally,
 )
-from irsppl.engine.verbs import INLINE, implements
+from irsppl.engine.verbs import INLINE, implements, one_by_one
 
 
 class Points(NamedTuple):
@@ -289,6 +289,9 @@ def _(family, arm, lam, node):
     for j in range(cut, high):
         gain += family.weights[arm, j] * (family.mu[arm, j] - lam)
     return family.means[arm], gain, cut
+
+
+one_by_one(Points)
 
 
 @implements(verbs.follow, Points)

@@ -5,7 +5,11 @@ A flag ``bounded`` adds the axis of periods; without it the table has one row.
 
 * Constant payoffs: arms enter one by one, ``F[t, m] = max(F[t, m], F[t - 1, m - c] + v)`` in place
   with t rising, O(K P M).  Beside F the last arm of the solution is kept, which is enough to read
-  the solution off.  An arm no cheaper and no better than another is left out.
+  the solution off.  An arm no cheaper and no better than another is left out.  With much money and
+  no limit of periods most of it surely goes to the arm b that pays best for its money: of c_b
+  pulls of other arms some cost together a multiple of c_b (two of the first partial sums leave the
+  same rest), and that money is better spent on b.  So fewer than c_b pulls are not of b, and the
+  table need only reach over what those can cost.
 * Groups: one sup-convolution per arm, ``F_a[t, m] = max_n F_{a-1}[t - n, m - n c_a] + S[a, n]``.
   A pull moves by a fixed distance in the flat table, so one loop serves both shapes.  The first
   arm needs no convolution, the last one the final cell only, and counts that another arm would
@@ -28,7 +32,7 @@ from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = ["constant", "feedback", "groups"]
 
-_SHIFTS: Final = 8
+SHIFTS: Final = 8
 """Shifts that the convolution handles in one pass."""
 
 # Guard cells hold minus infinity, so of the fast-math flags only those that let a conditional
@@ -52,6 +56,28 @@ def _useful(values: NDArray, costs: NDArray[np.int64], money: int, arm: int) -> 
 
 
 @njit(**KERNEL)
+def _surely(values: NDArray, costs: NDArray[np.int64], money: int) -> tuple[int, int]:
+    """(arm, n): the arm that pays best for its money, and pulls of it that every solution has.
+
+    (0, 0) where two arms share that place: then solutions differ, and ties are settled by the
+    table.
+    """
+    first, dearest, tied = -1, 0, False
+    for a in range(values.size):
+        if not _useful(values, costs, money, a):
+            continue
+        dearest = max(dearest, costs[a])
+        if first >= 0:
+            ours, theirs = values[a] * costs[first], values[first] * costs[a]
+            tied = (tied and not ours > theirs) or ours == theirs
+        if first < 0 or values[a] * costs[first] > values[first] * costs[a]:
+            first = a
+    if first < 0 or tied:
+        return 0, 0
+    return first, max(money - (costs[first] - 1) * dearest, 0) // costs[first]
+
+
+@njit(**KERNEL)
 def _add_constant(above: NDArray, row: NDArray, choice: NDArray, value: float, arm: int) -> None:
     """``row[i] = max(row[i], above[i] + value)``; ``choice[i] = arm`` where that is larger."""
     for i in range(row.size):
@@ -63,7 +89,7 @@ def _add_constant(above: NDArray, row: NDArray, choice: NDArray, value: float, a
 
 
 @njit(**KERNEL)
-def _constant_batch(
+def constant_batch(
     values: NDArray,
     costs: NDArray[np.int64],
     money: NDArray[np.int64],
@@ -77,10 +103,12 @@ def _constant_batch(
     num_problems, num_arms = values.shape
     for p in range(num_problems):
         limit, rows = money[p], periods[p] if bounded else 0
+        sure, many = (0, 0) if bounded else _surely(values[p], costs, limit)
+        limit -= many * costs[sure]
         best[: rows + 1, : limit + 1] = 0
         choice[: rows + 1, : limit + 1] = -1
         for a in range(num_arms):
-            if not _useful(values[p], costs, limit, a):
+            if not _useful(values[p], costs, money[p], a) or costs[a] > limit:
                 continue
             c, v, arm = costs[a], values[p, a], np.int16(a)
             if bounded:
@@ -100,9 +128,10 @@ def _constant_batch(
                         best[0, m] = candidate
                         choice[0, m] = arm
         t, m = rows, limit
-        out[p] = best[t, m]
+        out[p] = best[t, m] + many * values[p, sure] if many > 0 else best[t, m]
         for a in range(num_arms):
             pulls[p, a] = 0
+        pulls[p, sure] = many
         while choice[t, m] >= 0:
             a = choice[t, m]
             pulls[p, a] += 1
@@ -124,7 +153,7 @@ def constant(
     best, choice = np.empty(shape, values.dtype), np.empty(shape, np.int16)
     out = np.empty(len(values), values.dtype)
     pulls = np.empty(values.shape, np.int32)
-    _constant_batch(values, costs, money, periods, bounded, best, choice, out, pulls)
+    constant_batch(values, costs, money, periods, bounded, best, choice, out, pulls)
     return out, pulls
 
 
@@ -311,7 +340,7 @@ def _solve_groups(
 
 
 @njit(**KERNEL)
-def _groups_batch(
+def groups_batch(
     payoffs: NDArray,
     costs: NDArray[np.int64],
     ones: NDArray[np.int64],
@@ -360,7 +389,7 @@ def groups(
     """
     num_problems, num_arms, _ = payoffs.shape
     payable = costs[costs <= cells]
-    guard = min((_SHIFTS - 1) * int(payable.max(initial=0)), cells)
+    guard = min((SHIFTS - 1) * int(payable.max(initial=0)), cells)
     # A multiple of 16 cells keeps rows aligned to cache lines.
     stride = (guard + cells + 1 + 15) // 16 * 16
     area = stride * (size + 1 if bounded else 1)
@@ -370,7 +399,7 @@ def groups(
     out = np.empty(num_problems, payoffs.dtype)
     pulls = np.empty((num_problems, num_arms), np.int32)
     shape, ones = (stride, guard, area), np.ones_like(costs)
-    _groups_batch(payoffs, costs, ones, money, periods, bounded, table, shape, work, out, pulls)
+    groups_batch(payoffs, costs, ones, money, periods, bounded, table, shape, work, out, pulls)
     return out, pulls
 
 

@@ -19,7 +19,7 @@ from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal
 from irsppl.outcomes import Outcome
 
 
-def check_slip(bandit: Bandit) -> None:
+def check_one_stream(bandit: Bandit) -> None:
     _check_belief(bandit.belief)
     if bandit.constraints:
         raise ValueError(
