@@ -10,7 +10,8 @@ TOUR = pathlib.Path(__file__).parent / "examples" / "tour.ipynb"
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri != "tour.md":
         return markdown
-    return markdown + "\n\n" + as_markdown(json.loads(TOUR.read_text()))
+    title, _, body = as_markdown(json.loads(TOUR.read_text())).partition("\n")
+    return f"{title}\n\n{markdown}\n{body}"
 
 
 def as_markdown(notebook: dict[str, Any]) -> str:

@@ -26,10 +26,16 @@ def cluster(workers: int) -> Any:
     import dask
     from distributed import LocalCluster
 
+    from irsppl._cluster import ONE_XLA_THREAD
+
     # A killed worker's successor takes long to start on a busy machine.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"})
     return LocalCluster(
-        n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
+        n_workers=workers,
+        threads_per_worker=1,
+        memory_limit=0,
+        dashboard_address=":0",
+        env=ONE_XLA_THREAD,
     )
 
 

@@ -1,4 +1,4 @@
-"""A small study of one bandit: regrets, bounds, a certificate and a figure, in under a minute.
+"""A small study of one bandit: regrets, bounds, a certificate and a figure, in about a minute.
 
 Three Bernoulli arms with unequal priors and 60 periods. Run: python examples/quickstart.py
 """

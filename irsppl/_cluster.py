@@ -38,6 +38,8 @@ _SETTINGS: dict[str, Any] = {
 _one_at_a_time = threading.Lock()
 # The last parcel that this process opened: what is compiled for one piece serves the next.
 _opened: dict[str, Callable[[Any, int], Any]] = {}
+# For the environment of workers: XLA takes from here how many threads it may start.
+ONE_XLA_THREAD = {"NPROC": "1"}
 # A parcel that no worker has any more goes out again so often without a result in between.
 _MOST_LOSSES = 10
 
@@ -83,11 +85,14 @@ def connected(where: str) -> Iterator[Any]:
         with client:
             yield client
         return
-    # One thread each, for XLA; no limit on memory, at which workers would be ended; and patience:
-    # on a busy machine the successor of a lost worker takes longer to start than Dask waits for it.
+    # One thread each, for XLA too, which else starts as many as there are cores in every worker and
+    # takes a fifth more processor time. No limit on memory, at which workers would be ended. And
+    # patience: on a busy machine the successor of a lost worker starts later than Dask waits for.
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"}),
-        LocalCluster(threads_per_worker=1, memory_limit=0, dashboard_address=":0") as cluster,
+        LocalCluster(
+            threads_per_worker=1, memory_limit=0, dashboard_address=":0", env=ONE_XLA_THREAD
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client

@@ -22,7 +22,7 @@ distributed = pytest.importorskip("distributed")
 
 @pytest.fixture(scope="module")
 def client():
-    options = {"memory_limit": 0, "dashboard_address": ":0"}
+    options = {"memory_limit": 0, "dashboard_address": ":0", "env": _cluster.ONE_XLA_THREAD}
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,

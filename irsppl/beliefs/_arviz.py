@@ -35,9 +35,10 @@ def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
         groups["prior_predictive"] = {"reward": rewards[None]}
     arms = {"arm": np.arange(belief.num_arms)}
     dims = {"mean_reward": ["arm"], "reward": ["arm"]}
-    if hasattr(az, "InferenceData"):  # ArviZ 0.x
+    # By the version: newer ones answer to old names, with a warning or with something else.
+    if az.__version__.startswith("0."):
         return az.from_dict(**groups, coords=arms, dims=dims)
-    return az.from_dict(groups, coords=arms, dims=dims)  # ArviZ 1.x gives a DataTree
+    return az.from_dict(groups, coords=arms, dims=dims)  # gives a DataTree
 
 
 @eqx.filter_jit
