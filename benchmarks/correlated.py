@@ -15,7 +15,7 @@ import numpy as np
 import irsppl
 from irsppl.policies import find_policy
 
-PENALTIES = ["irs.ff", "irs.v-zero-separable", "irs.fh", "ts", "irs.v-zero"]
+PENALTIES = ["irs.v-solo", "irs.ff", "irs.v-zero-separable", "irs.fh", "ts", "irs.v-zero"]
 # Three arms that mostly share one weight, the first of them noisy.
 STEERED = irsppl.LinearGaussian(
     features=[[1.5, 1.0], [1.5, 0.5], [1.0, 0.0]],
@@ -100,8 +100,8 @@ def figure(out, samples, horizon=20):
         print(f"correlation {correlation}: {told}", flush=True)
     _, axes = plt.subplots(figsize=(6.4, 4))
     base = np.array([value for value, _ in rows["ts"]])
-    colours = ["#56B4E9", "#009E73", "#0072B2", "#D55E00", "#E69F00"]
-    for (name, row), colour, marker in zip(rows.items(), colours, "^Dosv", strict=True):
+    colours = ["#CC79A7", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#E69F00"]
+    for (name, row), colour, marker in zip(rows.items(), colours, "X^Dosv", strict=True):
         value, error = np.array(row).T
         axes.errorbar(
             correlations, value / base, 2 * error / base, color=colour, marker=marker, label=name

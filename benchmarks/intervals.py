@@ -1,6 +1,6 @@
 """Do 95 % intervals hold what they promise? Bounds and values whose truth is known, many seeds.
 
-    python benchmarks/intervals.py [--seeds 50]
+    python benchmarks/intervals.py [--seeds 1000]
 
 Two and three Bernoulli arms so small that every outcome can be listed: the exact bound of a penalty
 with frozen coefficients is a sum over all of them. The value of `opt` is V*. A certificate's lower
@@ -44,58 +44,67 @@ def every_outcome(alpha, beta, horizon):
     return eqx.tree_at(lambda o: (o.means, o.rewards), batch, leaves), np.array(weights)
 
 
-def covers(value, stderr, truth):
-    return bool(abs(value - truth) <= stats.norm.ppf(0.975) * stderr)
+def scores(estimates, truths):
+    """(estimate - truth) / standard error of each."""
+    value, error = np.array(estimates).T
+    return (value - np.array(truths)) / error
 
 
-def bounds(name, seeds, samples=500):
-    """{penalty: (how often the interval holds the exact bound, exact bounds below V*)}."""
+def bounds(name, penalty, seeds, samples=500):
+    """(scores, how many exact bounds lie below V*); the pilot of each seed settles the penalty."""
     alpha, beta, horizon = CASES[name]
     bandit = irsppl.Bandit(irsppl.BetaBernoulli(alpha, beta), horizon)
     batch, weights = every_outcome(alpha, beta, horizon)
-    optimum = irsppl.bound(bandit, "ideal").value
-    found = {}
-    for penalty in ("irs.v-zero", "irs.v-solo", irsppl.VFit("quick")):
-        penalty = find_penalty(penalty)
-        hits = below = 0
-        for seed in range(seeds):
-            # What the pilot of this seed settles, estimated, and summed over every outcome.
-            known = _controls(bandit, [penalty])
-            frozen = fit_penalty(bandit, penalty, jax.random.key(seed), known)
-            estimate = irsppl.bound(bandit, frozen, key=seed, num_samples=samples)
-            truth = float(frozen.values(bandit, batch) @ weights)
-            hits += covers(estimate.value, estimate.stderr, truth)
-            below += truth < optimum - 1e-9
-        found[penalty.label] = hits, below
-    return found
+    known = _controls(bandit, [penalty])
+    found, truths = [], []
+    for seed in range(seeds):
+        frozen = fit_penalty(bandit, penalty, jax.random.key(seed), known)
+        estimate = irsppl.bound(bandit, frozen, key=seed, num_samples=samples)
+        found.append((estimate.value, estimate.stderr))
+        truths.append(float(frozen.values(bandit, batch) @ weights))
+    below = np.sum(np.array(truths) < irsppl.bound(bandit, "ideal").value - 1e-9)
+    return scores(found, truths), below
 
 
 def values(seeds, paths=400):
-    """How often the interval of the steadied value of `opt` holds V*, and that of a certificate."""
+    """Scores of the regret of `opt`, raw and steadied; how often a certificate's promise holds."""
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 20)
     optimum, best = (irsppl.bound(bandit, name).value for name in ("ideal", "ts"))
-    hits = raw = promised = 0
+    found = {"regret": [], "steadied_regret": []}
+    promised = 0
     for seed in range(seeds):
         data = irsppl.simulate(bandit, "opt", key=seed, num_replications=paths, progress=False)
-        for kind in ("regret", "steadied_regret"):
+        for kind, estimates in found.items():
             x = data[kind].values[0]
-            covered = covers(x.mean(), x.std(ddof=1) / np.sqrt(len(x)), best - optimum)
-            hits, raw = (hits, raw + covered) if kind == "regret" else (hits + covered, raw)
+            estimates.append((x.mean(), x.std(ddof=1) / np.sqrt(len(x))))
         sizes = {"num_replications": paths, "num_samples": 500}
-        certificate = irsppl.certify(bandit, "opt", key=seed, progress=False, **sizes)
+        certificate = irsppl.certify(
+            bandit, "opt", penalty="ideal", key=seed, progress=False, **sizes
+        )
         promised += certificate.interval()[0] <= 1.0  # opt earns all of the optimum
-    return {"value of opt": raw, "the same, steadied": hits, "certificate of opt": promised}
+    return {kind: scores(each, best - optimum) for kind, each in found.items()}, promised
+
+
+def told(z):
+    share = np.mean(np.abs(z) <= stats.norm.ppf(0.975))
+    error = np.sqrt(0.95 * 0.05 / len(z))
+    spread = f"scores: mean {z.mean():+.3f}, deviation {z.std(ddof=1):.3f}"
+    return f"{share:.1%} of {len(z)} hold (true ones: 95% +- {error:.1%}); {spread}"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--seeds", type=int, default=1000)
     count = parser.parse_args().seeds
-    few = stats.binom.ppf(0.001, count, 0.95)
-    print(f"of {count} intervals; fewer than {few:.0f} would happen once in a thousand")
     for case in CASES:
-        for penalty, (hits, below) in bounds(case, count).items():
-            told = f"{hits} hold the exact bound, {below} exact bounds below V*"
-            print(f"{case:20s} {penalty:20s} {told}", flush=True)
-    for what, hits in values(count).items():
-        print(f"{'two arms, T = 20':20s} {what:20s} {hits} hold", flush=True)
+        for penalty, seeds in (
+            (find_penalty("irs.v-zero"), count),
+            (find_penalty("irs.v-solo"), count),
+            (irsppl.VFit("quick"), max(count // 5, 2)),  # each seed is a fit
+        ):
+            z, below = bounds(case, penalty, seeds)
+            print(f"{case:18s} {penalty.label:18s} {told(z)}; {below} below V*", flush=True)
+    found, promised = values(count)
+    for kind, z in found.items():
+        print(f"{'two arms, T = 20':18s} opt, {kind:18s} {told(z)}", flush=True)
+    print(f"promises of certificates, 97.5% confidence: {promised / count:.1%} hold", flush=True)

@@ -33,7 +33,7 @@ def seconds(work: Work, kind: str, name: str, horizon: int, count: int) -> float
 
 def one(arms: int, horizon: int, count: int, names: tuple[str, ...], kind: str) -> list[str]:
     belief = irsppl.BetaBernoulli([1.0] * arms, [1.0] * arms)
-    bandit = irsppl.Bandit(belief, horizon)._without_record()
+    bandit = irsppl.Bandit(belief, horizon).without_record()
     policies = {name: irsppl.policies.find_policy(name) for name in POLICIES}
     penalties = {name: irsppl.penalties.find_penalty(name) for name in PENALTIES}
     work = Work(0, {horizon: bandit}, policies, penalties)

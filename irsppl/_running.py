@@ -51,9 +51,14 @@ class RunningMean:
         # Columns of one length. Controls that say the same but for rounding: a fit to the rounding
         # would bias the mean, hence the limit on how unlike the columns must be.
         design = factor[:, np.concatenate([[0], 1 + used])] / scale
-        fitted, _, rank, _ = np.linalg.lstsq(design, factor[:, -1], rcond=1e-4)
+        turned, lengths, directions = np.linalg.svd(design, full_matrices=False)
+        kept = lengths > 1e-4 * lengths[0]
+        inverse = (directions[kept].T / lengths[kept]) @ turned[:, kept].T
+        fitted = inverse @ factor[:, -1]
         residual = (factor[:, -1] - design @ fitted)[1:]
-        degrees = self.count - int(rank)
+        degrees = self.count - int(kept.sum())
         spread = np.linalg.norm(residual) / math.sqrt(degrees) if degrees > 0 else math.nan
         mean = self.origin + float(fitted[0] / scale[0])
-        return mean, float(spread / math.sqrt(self.count))
+        # The controls' own means are off too, which the slopes carry over: the error of the
+        # intercept of a regression, at least spread / sqrt(count) (Lavenberg and Welch, 1981).
+        return mean, float(spread * np.linalg.norm(inverse[0]) / scale[0])

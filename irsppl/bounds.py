@@ -19,7 +19,7 @@ from irsppl._running import RunningMean
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
-from irsppl.outcomes import Outcome, prefix
+from irsppl.outcomes import Outcome, blocks, prefix
 from irsppl.penalties import (
     MOST_QUADRATURES,
     TOWER,
@@ -395,10 +395,20 @@ class _Solve:
         title: str = "",
     ) -> list[dict[str, np.ndarray]]:
         """The inner values of each chunk of the plan."""
-        compiled = not self.brief and not self.bandit.constraints and not self.bandit.pending
-        compiled = compiled and all(c.kernels_serve(self.bandit) for c in self.needed.values())
-        across = threads_for(self.bandit, compiled, self.workers or threads)
+        across = threads_for(self.bandit, self._compiled, self.workers or threads)
         return run_chunks(self._draw, self._work, list(plan), progress, title, across)
+
+    @property
+    def _compiled(self) -> bool:
+        """Whether CPU kernels do the work, not XLA."""
+        if self.brief or self.bandit.constraints or self.bandit.pending:
+            return False
+        natural = self.bandit.belief.kernel_state() is not None
+        return natural and all(c.kernels_serve(self.bandit) for c in self.needed.values())
+
+    def _batch(self, drawn: Outcome) -> dict[str, np.ndarray]:
+        batches = [p.batch(self.bandit, drawn) for p in self.needed.values()]
+        return {name: column for batch in batches for name, column in batch.items()}
 
     def _draw(self, start: int, stop: int, size: int) -> Any:
         if self.brief:
@@ -409,8 +419,9 @@ class _Solve:
         if self.brief:
             found = brief_values(self.bandit, self.needed, drawn)
         else:
-            batches = [p.batch(self.bandit, drawn) for p in self.needed.values()]
-            found = {name: column for batch in batches for name, column in batch.items()}
+            # Kernels take a few futures at a time; XLA would compile for each number of them.
+            parts = list(map(self._batch, blocks(drawn) if self._compiled else [drawn]))
+            found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return {name: values[: stop - start] for name, values in found.items()}
 
 

@@ -107,15 +107,15 @@ def default_penalties(bandit: Bandit) -> list[str]:
     names = ["irs.ff", allocation]
     if not apart or bandit.purse is not None:  # elsewhere it is never the tightest
         names.append("irs.fh")
+    return [name for name in names if _gives_bound(bandit, name)]
 
-    def gives_bound(name: str) -> bool:
-        try:
-            find_penalty(name).verify(bandit, as_bound=True)
-        except ValueError:
-            return False
-        return True
 
-    return [name for name in names if gives_bound(name)]
+def _gives_bound(bandit: Bandit, name: str) -> bool:
+    try:
+        find_penalty(name).verify(bandit, as_bound=True)
+    except ValueError:
+        return False
+    return True
 
 
 EFFORTS = ("quick", "standard", "best")
@@ -125,18 +125,14 @@ def penalties_for(bandit: Bandit, effort: str) -> list[Any]:
     """Penalties for a certificate within an effort, the tightest that the bandit allows.
 
     "quick": `default_penalties`; "standard": leave-one-out penalties, at most three times the work;
-    "best": these fitted on a pilot, minutes for many arms and periods. With constraints or pending
-    pulls it is open which is tightest: several then, for a pilot to pick from.
+    "best": these fitted on a pilot, minutes for many arms and periods. With constraints, pending
+    pulls or correlated arms it is open which is tightest: several then, for a pilot to pick from.
     """
     one_of("effort", effort, EFFORTS)
-    penalty = {"standard": "irs.v-solo", "best": "irs.v-fit"}.get(effort)
-    if penalty is not None:
-        try:
-            find_penalty(penalty).verify(bandit, as_bound=True)
-            others = default_penalties(bandit) if bandit.constraints or bandit.pending else []
-            return [penalty, *others]
-        except ValueError:
-            pass
+    tight = {"standard": ["irs.v-solo"], "best": ["irs.v-fit", "irs.v-solo"]}.get(effort, [])
+    plain = bandit.belief.is_independent and not bandit.constraints and not bandit.pending
+    for penalty in filter(lambda name: _gives_bound(bandit, name), tight):
+        return [penalty, *([] if plain else default_penalties(bandit))]
     return default_penalties(bandit)
 
 

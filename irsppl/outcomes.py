@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -97,3 +98,25 @@ def prefix(outcome: Outcome, length: int) -> Outcome:
     if outcome.delays is not None:
         outcome = eqx.tree_at(lambda o: o.delays, outcome, outcome.delays[:, :length])
     return outcome
+
+
+# Arms x pulls of the futures that the host works on at once: their arrays take some 30 MB.
+_BLOCK_CELLS = 2**19
+
+
+def block_size(num_arms: int, length: int) -> int:
+    """Futures of a block on the host: a power of two."""
+    return 1 << max(0, (_BLOCK_CELLS // (num_arms * length)).bit_length() - 1)
+
+
+def blocks(outcomes: Outcome) -> Iterator[Outcome]:
+    """A batch of futures, axis S first, in blocks on the host that take little memory."""
+    count = len(outcomes.rewards)
+    size = block_size(*outcomes.rewards.shape[1:])
+    if count <= size:
+        yield outcomes
+        return
+    host = jax.tree.map(np.asarray, outcomes)
+    for start in range(0, count, size):
+        cut = slice(start, start + size)
+        yield jax.tree.map(lambda leaf, cut=cut: leaf[cut], host)

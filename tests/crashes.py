@@ -56,7 +56,10 @@ def work(where, folder, number):
 
 
 def storm(where, folder, kills, workers=4, seed=0, patience=0.3):
-    """Run `workers` processes and kill -9 one at a random moment, `kills` times; their notes."""
+    """Run `workers` processes and kill -9 one at a random moment, `kills` times; their notes.
+
+    Without kills they run until nothing remains to be played.
+    """
     folder = pathlib.Path(folder)
     folder.mkdir(exist_ok=True)
     dice = random.Random(seed)
@@ -85,7 +88,8 @@ def storm(where, folder, kills, workers=4, seed=0, patience=0.3):
         running.remove(victim)
         begin()
     for process, _ in running:
-        os.kill(process.pid, signal.SIGKILL)
+        if kills:
+            os.kill(process.pid, signal.SIGKILL)
         process.join()
     notes = []
     for path in folder.glob("*.txt"):

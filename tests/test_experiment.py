@@ -196,6 +196,36 @@ def test_rewards_that_never_come(experiment):
     assert experiment.status()["told"] == 2 and experiment.status()["expired"] == 1
 
 
+def test_what_expired_stays_so(where):
+    """After a restart, from the journal and from a snapshot; with a law of the delay too."""
+    with irsppl.Experiment.create(where, bernoulli(delay=4), "ts") as experiment:
+        made = experiment.ask(4)
+        experiment.tell(made[3].id, 1)
+        assert len(experiment.expire(after=0)) == 3 and experiment.expire(after=0) == []
+        experiment.tell(made[0].id, 0)
+        held = experiment.bandit
+        assert held.pending == ()
+        with irsppl.Experiment.open(where) as again:
+            same(again.bandit, held)
+            with again._writing() as tx:
+                again._snapshot(tx)
+        with irsppl.Experiment.open(where) as again:
+            same(again.bandit, held)
+            assert again.status()["expired"] == 2
+            assert again.explain(again.ask().id)["replayed"]
+
+
+def test_a_batch_is_as_many_questions_without_an_answer(tmp_path):
+    """Each later decision of a batch knows the earlier ones as pending, and no rewards between."""
+    made = []
+    for name, batches in (("one", [8]), ("many", [3, 1, 4]), ("single", [None] * 8)):
+        with irsppl.Experiment.create(tmp_path / name, bernoulli(), seed=7) as experiment:
+            asked = [experiment.ask(count) for count in batches]
+        asked = [asked] if batches[0] is None else asked
+        made.append([(d.period, d.arm, d.propensity) for part in asked for d in part])
+    assert made[0] == made[1] == made[2]
+
+
 def test_decisions_are_replayed(where):
     with irsppl.Experiment.create(where, bernoulli(), seed=5, floor=0.1) as experiment:
         rng = np.random.default_rng(1)
@@ -387,6 +417,7 @@ def test_a_changed_model_is_refused_or_agreed_to(tmp_path, where):
         for i in range(4):
             experiment.tell(experiment.ask().id, int(i > 1))
         held = experiment.bandit
+    open_before = irsppl.Experiment.open(where, model=path)
     path.write_text(MODEL.format(scale=2.5))
     with pytest.raises(ValueError, match=r"2\.5") as refused:
         irsppl.Experiment.open(where, model=path)
@@ -395,6 +426,17 @@ def test_a_changed_model_is_refused_or_agreed_to(tmp_path, where):
         assert changed.status()["told"] == 4
         mean = np.asarray(changed.bandit.belief.predictive_mean())
         assert not np.allclose(mean, np.asarray(held.belief.predictive_mean()), atol=1e-4)
+        # As though it had been this model from the first.
+        fresh = irsppl.from_numpyro(load_model_file(path).functions[0], num_arms=2).sized(T)
+        for row in changed.log().itertuples():
+            fresh = fresh.update(row.arm, int(row.reward))
+        np.testing.assert_allclose(mean, fresh.predictive_mean(), rtol=1e-5)
+        # Who still has the old file open does not go on with it.
+        for act in (open_before.ask, lambda: open_before.bandit, open_before.status):
+            with pytest.raises(ValueError, match="changed model"):
+                act()
+        assert changed.remaining == T - 4
+    open_before.close()
     irsppl.Experiment.open(where, model=path).close()  # agreed to once, for good
 
 
@@ -508,6 +550,60 @@ def test_two_objects_and_threads_share_one_experiment(where):
     one.close(), two.close()
 
 
+def test_a_request_is_answered_once_however_many_ask_at_once(where):
+    one = irsppl.Experiment.create(where, bernoulli(), "ts")
+    two = irsppl.Experiment.open(where)
+    made, begin = [], threading.Barrier(8)
+
+    def work(experiment, number):
+        begin.wait()
+        for visit in range(3):
+            made.append((visit, experiment.ask(request=f"visit {visit}")))
+        made.append((3, tuple(experiment.ask(2, request="visits"))))
+
+    threads = [threading.Thread(target=work, args=((one, two)[i % 2], i)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 32 and len(set(made)) == 4  # four answers, eight times each
+    assert one.remaining == two.remaining == T - 5
+    one.close(), two.close()
+
+
+def test_several_are_written_together_or_not_at_all(where):
+    from irsppl.live.errors import UndoneError
+
+    with irsppl.Experiment.create(where, bernoulli(), seed=3) as experiment:
+        first = experiment.ask()
+        with experiment.together():
+            made = [experiment.ask(), *experiment.ask(2)]
+            experiment.tell(first.id, 1)
+            with pytest.raises(ValueError, match="unknown"):
+                experiment.tell(first.id[:-1] + "9", 1)
+            with pytest.raises(ValueError, match="at most"):
+                experiment.ask(T)
+            experiment.tell(first.id, 0, correct=True)
+            experiment.tell(made[0].id, 1)
+        assert [d.period for d in made] == [1, 2, 3]
+        held, before = experiment.bandit, experiment.events()
+        with irsppl.Experiment.open(where) as again:
+            same(again.bandit, held)
+        # What fails after it has begun takes the others with it.
+        plan, experiment._plan = experiment._plan, None
+        with pytest.raises(UndoneError), experiment.together():
+            experiment.tell(made[1].id, 1)
+            with pytest.raises(AttributeError):
+                experiment.ask()
+        experiment._plan = plan
+        with pytest.raises(KeyboardInterrupt), experiment.together():
+            experiment.tell(made[1].id, 1)
+            raise KeyboardInterrupt
+        assert experiment.events() == before
+        same(experiment.bandit, held)
+        assert experiment.explain(experiment.ask().id)["replayed"]
+
+
 def test_labels_are_only_text(where):
     labels = ["<script>alert(1)</script>", "'; DROP TABLE irsppl_journal; --"]
     belief = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
@@ -590,6 +686,42 @@ def test_numpyro_arms_come_and_go(where, two_functions):
     with irsppl.Experiment.open(where, model=path) as again:
         same(jax.tree.leaves(again.bandit), jax.tree.leaves(one._look().bandit()))
         assert again.explain(made[3].id)["replayed"]
+
+
+def test_an_added_arm_of_particles(where, two_functions):
+    """It joins, is asked, told, corrected and replayed: bit by bit the belief in memory."""
+    path, banner, guarded = two_functions
+    options = {"representation": "particles", "num_particles": 64}
+    bandit = irsppl.Bandit(irsppl.from_numpyro(banner, num_arms=2, **options), T)
+    with irsppl.Experiment.create(where, bandit, "ts", seed=1, floor=0.3) as one:
+        one.tell(one.ask().id, 1)
+        before = one.bandit.belief
+        one.add_arm(irsppl.from_numpyro(guarded, num_arms=1, key=5, **options), "guarded")
+        joined = one.bandit.belief
+        np.testing.assert_array_equal(joined.predictive_mean()[:2], before.predictive_mean())
+        made = [one.ask() for _ in range(9)]
+        for i, d in enumerate(made):
+            one.tell(d.id, i % 2)
+        counts = np.bincount([d.arm for d in made], minlength=3)
+        assert counts[2] > 1 and one.bandit.num_arms == 3
+        told = np.asarray(one.bandit.belief.seen)
+        assert told[2] == counts[2] and told.sum() == 10
+        one.tell(made[4].id, 1, correct=True)
+        held = jax.tree.leaves(one.bandit)
+        with irsppl.Experiment.open(where, model=path) as replayed:
+            same(jax.tree.leaves(replayed.bandit), held)
+            assert replayed.explain(made[2].id)["replayed"]
+            with replayed._writing() as tx:
+                replayed._snapshot(tx)
+        with irsppl.Experiment.open(where, model=path) as from_snapshot:
+            same(jax.tree.leaves(from_snapshot.bandit), held)
+    # Rewards corrected are as rewards told so from the first.
+    with irsppl.Experiment.open(where, model=path) as again:
+        events = again.events()
+        final = [e._replace(reward=1.0) if (e.kind, e.period) == ("tell", made[4].period) else e
+                 for e in events if e.kind != "correct"]  # fmt: skip
+        known = fold(again._start, final, again._library)
+        same(jax.tree.leaves(known.bandit()), jax.tree.leaves(again.bandit))
 
 
 def test_particles_are_joined_and_parted(two_functions):

@@ -6,6 +6,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import irsppl
@@ -55,6 +56,15 @@ def test_from_nothing_to_a_report(capsys, file, tmp_path):
     as_json(capsys, "log", file, "--out", tmp_path / "log.csv")
     with open(tmp_path / "log.csv") as table:
         assert len(list(csv.DictReader(table))) == 4
+    as_json(capsys, "log", file, "--out", tmp_path / "log.parquet")
+    assert pd.read_parquet(tmp_path / "log.parquet")["reward"].count() == 1
+    advice = as_json(capsys, "advise", file, "--samples", 100)
+    assert {"loss", "loss_95", "bound", "value", "text", "arms"} <= set(advice)
+    page = tmp_path / "now.html"
+    assert as_json(capsys, "report", file, page, "--samples", 100) == {"out": str(page)}
+    assert page.read_text().startswith("<!doctype html>")
+    told = as_json(capsys, "tell", file, one["id"], 0, "--correct")
+    assert (told["reward"], told["pending"]) == (0, 0)
     for command in ("status", "arms", "log"):
         code, out, _ = run(capsys, command, file)
         assert code == 0 and "b" in out

@@ -8,9 +8,10 @@ import pytest
 from scipy import special
 
 import irsppl
+from irsppl import outcomes
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.one_armed import HAT_MEANS, KNOTS
-from irsppl.penalties import PENALTIES, VFit, VSolo
+from irsppl.penalties import PENALTIES, VFit, VSolo, _leave_one_out, v_fit
 from irsppl.penalties._controls import LevelMax, OneArmed, SecondBest
 from irsppl.penalties._view import View, arms_of
 
@@ -100,16 +101,14 @@ def test_every_combination_of_features_is_allowed(name, seed):
     batch, probabilities, _ = all_outcomes(problem)
     penalty = VFit("full")
     view = View(bandit, batch, penalty.shares)
-    prices = penalty._prices(view)
+    prices = penalty.prices(view)
     size = len(penalty._start(bandit))
     chosen = np.random.default_rng(seed).normal(size=size) / 10
-    count = size - prices.shape[1]
-    weights = penalty._weights(view, chosen[:count].reshape(penalty._shape))
-    z = view.charges(weights) + np.tensordot(prices, chosen[count:], (1, 0))
+    z = penalty.charges(view, chosen, prices)
     rewards = np.asarray(view.futures.rewards)
     assert np.abs(z).max() > 0.01
     assert oracle.conditional_defect(rewards, probabilities, z) < 1e-12
-    values, counts, sums = penalty._solve(view, chosen, prices)
+    values, counts, sums = penalty.solve_with(view, chosen, prices)
     np.testing.assert_allclose(sums, z.sum(axis=(1, 2)), atol=1e-9)
     some = np.linspace(0, len(values) - 1, 10).astype(int)
     means = view.futures.means[:, :, :-1]
@@ -118,15 +117,8 @@ def test_every_combination_of_features_is_allowed(name, seed):
     assert values @ probabilities >= irsppl.bound(bandit, "ideal").value - 1e-9
     # The slopes that the fit follows: what each feature collects at the best counts.
     step = 1e-6 * np.random.default_rng(seed + 9).normal(size=size)
-    moved, _, _ = penalty._solve(view, chosen + step, prices)
-    kept = np.arange(view.horizon)[None, None, :] < counts[:, :, None]
-    slopes = np.concatenate(
-        [
-            penalty._collected(view, counts),
-            (prices * kept[:, None]).sum(axis=(2, 3)),
-        ],
-        axis=1,
-    )
+    moved, _, _ = penalty.solve_with(view, chosen + step, prices)
+    slopes = penalty.collected(view, prices, counts)
     assert np.median(np.abs(moved - values + slopes @ step)) < 1e-10
 
 
@@ -147,6 +139,24 @@ def test_a_fit_is_at_least_as_tight_and_reports_what_it_found():
     np.testing.assert_allclose(again.samples, fit.samples)  # the pilot is not among them
     with pytest.raises(ValueError, match="coefficients must be 4 finite numbers"):
         irsppl.bound(bandit, VFit("quick", [1.0]))
+
+
+def test_blocks_of_futures_change_nothing(monkeypatch):
+    """Neither the bound nor the fit, whether a pilot is kept or drawn anew at each look."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 20)
+    whole = irsppl.bound(bandit, VFit("quick"), key=1, num_samples=256)
+    for cells, kept in ((2**13, 2**20), (2**13, 0)):  # of 128 futures
+        monkeypatch.setattr(outcomes, "_BLOCK_CELLS", cells)
+        monkeypatch.setattr(_leave_one_out, "_KEPT_CELLS", kept)
+        monkeypatch.setattr(v_fit, "_pilot_size", lambda *_: 512)
+        parts = irsppl.bound(bandit, VFit("quick"), key=1, num_samples=256)
+        if kept:
+            first = parts
+        np.testing.assert_array_equal(parts.samples, first.samples)
+    found = whole.fitted
+    same = VFit("quick", (*found["coefficients"].ravel(), *found["price_coefficients"]))
+    parts = irsppl.bound(bandit, same, key=1, num_samples=256)
+    np.testing.assert_array_equal(parts.samples, whole.samples)
 
 
 @pytest.mark.parametrize("control", [SecondBest(), LevelMax(0.45), OneArmed(0.45)])
@@ -270,12 +280,7 @@ def test_bad_arguments(make, text):
 
 def test_refused_with_a_reason():
     arms = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
-    correlated = irsppl.LinearGaussian(np.eye(2), np.zeros(2), np.eye(2), 1.0)
-    for bandit, text in [
-        (irsppl.Bandit(correlated, 5), "independent arms"),
-        (irsppl.Bandit(arms, 5000), "would need 2,000 MB of tables for 5000 periods"),
-    ]:
-        with pytest.raises(ValueError, match=text):
-            irsppl.bound(bandit, "irs.v-solo")
+    with pytest.raises(ValueError, match="would need 2,000 MB of tables for 5000 periods"):
+        irsppl.bound(irsppl.Bandit(arms, 5000), "irs.v-solo")
     with pytest.raises(ValueError, match="two arms"):
         irsppl.bound(irsppl.Bandit(irsppl.BetaBernoulli([1.0], [1.0]), 5), "irs.v-solo")

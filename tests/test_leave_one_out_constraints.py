@@ -216,10 +216,7 @@ def charged(penalty, view, chosen):
     """Z [S, K, T] of scale x V-Solo, or of a combination of all features of V-Fit."""
     if isinstance(penalty, VSolo):
         return view.charges(chosen * view.weights(0.45)[:, :, None])
-    prices = penalty._prices(view)
-    count = int(np.prod(penalty._shape))
-    z = view.charges(penalty._weights(view, chosen[:count].reshape(penalty._shape)))
-    return z if prices is None else z + np.tensordot(prices, chosen[count:], (1, 0))
+    return penalty.charges(view, chosen, penalty.prices(view))
 
 
 def combinations(bandit):

@@ -14,7 +14,7 @@ def at_once(samples, controls):
     fitted = np.linalg.solve(design.T @ design, design.T @ samples)
     residual = samples - design @ fitted
     spread = math.sqrt(residual @ residual / (len(samples) - design.shape[1]))
-    return fitted[0], spread / math.sqrt(len(samples))
+    return fitted[0], spread * math.sqrt(np.linalg.inv(design.T @ design)[0, 0])
 
 
 def in_blocks(samples, controls, cuts):

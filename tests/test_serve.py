@@ -1,15 +1,28 @@
 """An experiment over HTTP: right answers, right refusals, nothing executed, nothing lost."""
 
+import asyncio
 import contextlib
+import http.client
 import io
 import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 
 import pytest
 
 import irsppl
+from irsppl.live import experiment as experiment_module
+from irsppl.live.codec import DamagedError
 
 fastapi_client = pytest.importorskip("fastapi.testclient")
 serve = pytest.importorskip("irsppl.live.serve")
+direct = pytest.importorskip("irsppl.live.direct")
 LABELS = ["<script>alert(1)</script>", "'; DROP TABLE irsppl_journal; --", "plain"]
 
 
@@ -238,13 +251,18 @@ def test_tokens(experiment):
     assert web.get("/status", headers={"authorization": "Basic ???"}).status_code == 401
 
 
-def test_what_goes_wrong_inside_stays_inside(experiment, monkeypatch):
-    def fail():
-        raise RuntimeError("secret of the house")
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, DamagedError, OSError])
+def test_what_goes_wrong_inside_stays_inside(experiment, monkeypatch, error):
+    def fail(*given, **named):
+        raise error("secret of the house")
 
-    monkeypatch.setattr(experiment, "status", fail)
-    answer = client(experiment).get("/status")
-    assert answer.status_code == 500 and answer.json() == {"detail": "internal error"}
+    for name in ("status", "ask", "tell"):
+        monkeypatch.setattr(experiment, name, fail)
+    web = client(experiment)
+    answers = [web.get("/status"), web.post("/decisions", json={})]
+    answers.append(web.post("/decisions/x-0/reward", json={"reward": 1}))
+    for answer in answers:
+        assert answer.status_code == 500 and answer.json() == {"detail": "internal error"}
 
 
 @pytest.mark.parametrize(
@@ -262,39 +280,117 @@ def test_an_open_address_needs_tokens(experiment, host, token, admin, told):
         serve.serve(experiment, host, 0, token, admin)
 
 
-def test_a_server_process(tmp_path, experiment):
-    """`irsppl serve` for real: answers, and stops when told, losing nothing."""
-    import os
-    import signal
-    import socket
-    import subprocess
-    import sys
-    import time
-    import urllib.error
-    import urllib.request
+def test_metrics_are_prometheus_text(experiment):
+    """Every line by the grammar; a label is a label whatever is in it."""
+    experiment.add_arm(irsppl.BetaBernoulli([1.0], [1.0]), label='a"b\\c')
+    answer = client(experiment).get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    sample = r'irsppl_[a-z_]+(\{arm="(?:[^"\\\n]|\\["\\n])*"\})? -?\d+(\.\d+)?(e-?\d+)?'
+    kind = r"# TYPE irsppl_[a-z_]+ (counter|gauge)"
+    lines = answer.text.splitlines()
+    assert answer.text.endswith("\n") and all(re.fullmatch(f"{sample}|{kind}", x) for x in lines)
+    assert r'irsppl_arm_pulls{arm="a\"b\\c"} 0' in lines
 
+
+def test_a_body_without_a_length_is_limited_too(experiment):
+    parts = (b" " * 1000 for _ in range(1000))
+    answer = client(experiment).post("/decisions", content=parts, headers=IS_JSON)
+    assert answer.status_code == 413 and experiment.status()["period"] == 0
+
+
+def test_what_waits_together_is_answered_apart(experiment, monkeypatch):
+    """Questions and rewards of one lot, a wrong one and one that breaks off among them."""
+    first, writes = experiment.ask(), []
+    transaction = experiment._store.transaction
+
+    def counted(write=True):
+        writes.append(write)
+        return transaction(write)
+
+    async def lot(desk, *given):
+        return await asyncio.gather(*given, return_exceptions=True)
+
+    monkeypatch.setattr(experiment._store, "transaction", counted)
+    desk, good = direct.Desk(experiment), direct.Tell(reward=1)
+    ask = direct.Ask(count=None, request=None)
+    found = asyncio.run(
+        lot(desk, desk.ask(ask), desk.tell("x-0", good), desk.tell(first.id, good), desk.ask(ask))
+    )
+    assert writes == [True]
+    assert [found[0]["period"], found[3]["period"]] == [1, 2] and found[2]["reward"] == 1
+    assert isinstance(found[1], direct.UnknownError)
+    # A failure that leaves a trace: the lot is undone, and each is done for itself.
+    decide, calls = experiment_module.decide, []
+
+    def breaks_off(plan, state):
+        calls.append(state.period)
+        if len(calls) in (2, 5):  # the second of the lot, and when it is alone
+            raise RuntimeError("broken off")
+        return decide(plan, state)
+
+    monkeypatch.setattr(experiment_module, "decide", breaks_off)
+    found = asyncio.run(lot(desk, *(desk.ask(ask) for _ in range(3))))
+    assert calls == [3, 4, 4, 3, 4, 4]
+    assert [type(one) for one in found] == [dict, RuntimeError, dict]
+    assert experiment.status()["period"] == 5 and len(experiment.log()) == 5
+
+
+def test_a_server_process(tmp_path, experiment):
+    """`irsppl serve` for real: clients that ask and tell when it is told to stop have lost nothing
+    that was acknowledged, and the process ends by itself."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    where = experiment._store.name
-    command = [sys.executable, "-m", "irsppl", "serve", where, "--port", str(port)]
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 2, [1.0] * 2), 100_000)
+    where = tmp_path / "long.db"
+    irsppl.Experiment.create(where, bandit, "ts").close()
+    command = [sys.executable, "-m", "irsppl", "serve", str(where), "--port", str(port)]
     server = subprocess.Popen(command, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    asked, told, broken = [], [], []
+
+    def call(web, path, given):
+        web.request("POST", path, json.dumps(given), IS_JSON)
+        answer = web.getresponse()
+        data = json.loads(answer.read())
+        if answer.status not in (200, 201):
+            broken.append(answer.status)
+        return data
+
+    def visit():
+        web = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            while True:
+                made = call(web, "/decisions", {})
+                asked.append((made["period"], made["arm"]))
+                call(web, f"/decisions/{made['id']}/reward", {"reward": made["period"] % 2})
+                told.append(made["period"])
+        except (OSError, http.client.HTTPException):
+            return  # the server has gone
+
     try:
-        made = None
         for _ in range(600):
-            time.sleep(0.2)
+            assert server.poll() is None
             try:
-                request = urllib.request.Request(
-                    f"http://127.0.0.1:{port}/decisions",
-                    b"{}",
-                    {"content-type": "application/json"},
-                )
-                made = json.load(urllib.request.urlopen(request, timeout=60))
-                break
-            except urllib.error.URLError:
-                assert server.poll() is None
-        assert made is not None and made["period"] == 0
+                with contextlib.closing(socket.create_connection(("127.0.0.1", port), 1)):
+                    break
+            except OSError:
+                time.sleep(0.1)
+        threads = [threading.Thread(target=visit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + 60
+        while len(told) < 40 and time.monotonic() < until:
+            time.sleep(0.02)
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait(60)
-    assert experiment.pending == [made["id"]]
+        assert server.wait(60) in (0, -signal.SIGTERM)  # as whoever it was told to stop by
+    for thread in threads:
+        thread.join()
+    assert len(told) >= 40 and broken == []
+    with irsppl.Experiment.open(where) as after:
+        table = after.log()
+    rows = dict(zip(table["period"], table["arm"], strict=True))
+    assert sorted(rows) == list(range(len(rows)))
+    assert all(rows[period] == arm for period, arm in asked)
+    known = dict(zip(table["period"], table["reward"], strict=True))
+    assert all(known[period] == period % 2 for period in told)

@@ -117,7 +117,8 @@ def test_efforts():
     late = irsppl.Bandit(bandit.belief, 20, delay=2)
     assert penalties_for(late, "best") == ["irs.v-fit", *penalties_for(late, "quick")]
     joint = irsppl.Bandit(irsppl.LinearGaussian(np.eye(2), np.zeros(2), np.eye(2), 1.0), 20)
-    assert penalties_for(joint, "best") == penalties_for(joint, "quick")
+    assert penalties_for(joint, "best") == penalties_for(joint, "standard")
+    assert penalties_for(joint, "standard") == ["irs.v-solo", *penalties_for(joint, "quick")]
     with pytest.raises(ValueError, match="unknown effort 'most'; known: best, quick, standard"):
         irsppl.certify(bandit, "greedy", effort="most")
 

@@ -142,11 +142,19 @@ class JointPoints(Belief):
         return self._posterior(known.sum(axis=0)) @ self.mu
 
     def separable_means(self, rewards: Array, own: Array, others: Array) -> Array:
+        return jnp.einsum("ktn,nk->kt", self._separable(rewards, own, others), self.mu)
+
+    def separable_moments(self, rewards: Array, own: Array, others: Array) -> tuple[Array, Array]:
+        weights = self._separable(rewards, own, others)
+        means = jnp.einsum("ktn,nk->kt", weights, self.mu)
+        apart = self.mu.T[:, None, :] - means[:, :, None]
+        return means, jnp.sqrt(jnp.sum(weights * apart**2, axis=-1))
+
+    def _separable(self, rewards: Array, own: Array, others: Array) -> Float[Array, "K M N"]:
         log_lik = self._cumulative(rewards)
         take = jax.vmap(lambda row, at: row[at])  # [K, T+1, N], [K, M] -> [K, M, N]
         rest = take(log_lik, jnp.broadcast_to(others, own.shape))
-        known = take(log_lik, own) + rest.sum(axis=0)[None] - rest
-        return jnp.einsum("ktn,nk->kt", self._posterior(known), self.mu)
+        return self._posterior(take(log_lik, own) + rest.sum(axis=0)[None] - rest)
 
     def _lattice(self, rewards: Array) -> Float[Array, "... N"]:
         """Posterior weights at every vector of counts, `[T+1] * K + [N]`."""

@@ -214,6 +214,11 @@ class LinearGaussian(Belief):
     def separable_means(
         self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
     ) -> Float[Array, "K M"]:
+        return self.separable_moments(rewards, own, others)[0]
+
+    def separable_moments(
+        self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
+    ) -> tuple[Float[Array, "K M"], Float[Array, "K M"]]:
         """Solved at the counts `others` of *all* arms, then each arm's own count is put right.
 
         Let q = g_a' A^-1 g_a there. Taking arm a's n rewards out of A again (Sherman and Morrison)
@@ -244,8 +249,10 @@ class LinearGaussian(Belief):
             found = jax.lax.map(lambda part: one(*part), at, batch_size=together)
         learnt, q, rest = (part.T for part in found)
         own_seen = jnp.take_along_axis(surprises, own, axis=1)
-        shift = (learnt + q * own_seen) / (rest + own.astype(q.dtype) * q)
-        return self.predictive_mean()[:, None] + self.noise_sd[:, None] * shift
+        total = rest + own.astype(q.dtype) * q
+        shift = (learnt + q * own_seen) / total
+        means = self.predictive_mean()[:, None] + self.noise_sd[:, None] * shift
+        return means, self.noise_sd[:, None] * jnp.sqrt(q / total)
 
     def _lattice(self, size: int) -> Int[np.ndarray, "M K"]:
         return np.indices((size,) * self.num_arms).reshape(self.num_arms, -1).T

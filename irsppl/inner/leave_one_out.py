@@ -364,24 +364,40 @@ class SmoothArms(Arms):
         assert futures.sds is not None
         index, low, high = self._innovations(futures)
         tables = (self._tables, self._table_of, self._steps)
-        innovations = (index, low.astype(self.dtype), high.astype(self.dtype))
+        innovations: tuple[Any, Any, Any] = (index, low.astype(self.dtype), high.astype(self.dtype))
         options = self._options.astype(self.dtype)
         return Smooth(futures.means, futures.sds, *innovations, *tables, REACH, options)
 
+    def joint_rows(
+        self, means: np.ndarray, sds: np.ndarray, apart: np.ndarray, size: np.ndarray
+    ) -> Any:
+        """The same from posteriors along each row, for `charges` only; all [S, K, W].
+
+        apart: rewards less their means, in units of their deviations; size: what the tables'
+        numbers are multiplied by.
+        """
+        from irsppl.inner.cpu.leave_one_out import Smooth
+        from irsppl.inner.cpu.one_armed import REACH
+
+        if self._normal:
+            index, low, high = _between_knots(apart, size)
+        else:
+            index, low = np.zeros(apart.shape, np.int16), apart * size
+            high = np.zeros_like(low)
+        tables = (self._tables, self._table_of, self._steps)
+        innovations: tuple[Any, Any, Any] = (index, low.astype(self.dtype), high.astype(self.dtype))
+        options = self._options.astype(self.dtype)
+        return Smooth(means, sds, *innovations, *tables, REACH, options)
+
     def _innovations(self, futures: Futures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Each as two neighbouring entries of a table's row: the first's number, both factors."""
-        from irsppl.inner.cpu.one_armed import KNOTS
-
         means, sds = futures.means, futures.sds
         assert sds is not None
         n = np.arange(means.shape[2] - 1)[None, None, :]
         noise = sds[:, :, :-1] * np.sqrt(self.worth[None, :, None] + n)
         if self._normal:
             assert futures.normals is not None
-            at = (futures.normals - KNOTS[0]) / (KNOTS[1] - KNOTS[0])
-            index = np.clip(at, 0, len(KNOTS) - 2).astype(np.int16)
-            up = at - index
-            return index, noise * (1 - up), noise * up
+            return _between_knots(futures.normals, noise)
         change = np.diff(means, axis=2)
         if self._own_variances:
             # Of mean zero, because mu_hat^2 + variance is a martingale.
@@ -389,6 +405,18 @@ class SmoothArms(Arms):
         else:
             square = np.zeros_like(change)
         return np.zeros(change.shape, np.int16), change, square
+
+
+def _between_knots(
+    normals: np.ndarray, size: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(knot below, its factor, the next one's) of standard normal numbers, times size."""
+    from irsppl.inner.cpu.one_armed import KNOTS
+
+    at = (normals - KNOTS[0]) / (KNOTS[1] - KNOTS[0])
+    index = np.clip(at, 0, len(KNOTS) - 2).astype(np.int16)
+    up = at - index
+    return index, size * (1 - up), size * up
 
 
 @lru_cache(maxsize=4)

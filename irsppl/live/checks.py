@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from irsppl.live.errors import InputError
+
 
 def check_text(name: str, value: Any) -> None:
     """What every database can hold as text, and a person can read."""
     if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-        raise ValueError(
+        raise InputError(
             f"{name} must be a text of 1 to 200 characters, none of them unprintable, got {value!r}"
         )
 
@@ -26,5 +28,5 @@ def as_number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be one finite number, got {value!r}")
+        raise InputError(f"{name} must be one finite number, got {value!r}")
     return number

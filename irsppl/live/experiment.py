@@ -19,7 +19,7 @@ from irsppl.live import codec, models, store, views
 from irsppl.live.beliefs import JaxBelief, joined, restricted
 from irsppl.live.checks import as_number, check_text
 from irsppl.live.decide import decide
-from irsppl.live.errors import ConflictError, UnknownError
+from irsppl.live.errors import ConflictError, InputError, UnknownError
 from irsppl.live.journal import Event
 from irsppl.live.kept import Kept
 from irsppl.live.state import TOLD, State, fold
@@ -307,10 +307,13 @@ class Experiment(Kept):
 
     def _check_reward(self, state: State, period: int, reward: float) -> None:
         arm = state.arms[period]
-        if arm >= self._first_arms and isinstance(state.held, JaxBelief):
-            state.held.current().check_reward(arm, reward)  # a model of its own
-        else:
-            self._check_support(min(arm, self._first_arms - 1), reward)
+        try:
+            if arm >= self._first_arms and isinstance(state.held, JaxBelief):
+                state.held.current().check_reward(arm, reward)  # a model of its own
+            else:
+                self._check_support(min(arm, self._first_arms - 1), reward)
+        except ValueError as error:
+            raise InputError(str(error)) from None
 
     def expire(self, after: float) -> list[str]:
         """Wait no longer for rewards of decisions that are older than `after` seconds.
@@ -439,6 +442,8 @@ class Experiment(Kept):
 
         with self._store.lock, self._store.transaction(write=False) as tx:
             state = self._catch_up(tx)
+            if state.remaining < 1:
+                raise ConflictError(self._full(state, 1))
             history = store.advice_history(tx)
             bandit, period = state.bandit(), state.period
         key = (self._plan.seed + period) & 0xFFFFFFFF

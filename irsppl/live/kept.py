@@ -13,6 +13,7 @@ from irsppl.bandit import Bandit
 from irsppl.live import store
 from irsppl.live.codec import DamagedError
 from irsppl.live.decide import plan_for
+from irsppl.live.errors import ConflictError, UndoneError
 from irsppl.live.journal import Event, check_chain
 from irsppl.live.models import Library
 from irsppl.live.state import State, fold
@@ -33,11 +34,45 @@ class Kept:
         self._check_support = bandit.belief.check_reward  # held: Equinox makes it anew at each look
         self._state: State | None = None
         self._dirty = False
+        self._group: Any = None  # the transaction of several asks and tells
+        self._broken = False
         self._next_snapshot = _SNAPSHOT_EVENTS
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Several asks and tells as one write: on the disk together, or not at all.
+
+        What is refused without a trace leaves the others alone; where a trace is left, all are
+        undone and `UndoneError` is raised.
+        """
+        with self._writing() as tx:
+            self._group, self._broken = tx, False
+            try:
+                yield
+                if self._broken:
+                    self._dirty = True
+                    raise UndoneError("one of several could not be done: none of them was")
+            finally:
+                self._group = None
+
+    @contextlib.contextmanager
+    def _within_group(self) -> Iterator[Any]:
+        before, self._dirty = self._dirty, False
+        try:
+            yield self._group
+        except BaseException:
+            self._broken = self._broken or self._dirty
+            raise
+        finally:
+            self._dirty = self._dirty or before
 
     @contextlib.contextmanager
     def _writing(self, caught_up: bool = True) -> Iterator[Any]:
         with self._store.lock:
+            if self._group is not None:
+                with self._within_group() as tx:
+                    yield tx
+                return
             self._dirty = False
             try:
                 with self._store.transaction() as tx:
@@ -61,6 +96,7 @@ class Kept:
         events = store.since(tx, state.seq)
         if not events:
             return state
+        self._check_model(events)
         if any(event.kind in ("correct", "model") for event in events):
             return self._load(tx)
         check_chain(events, state.seq, state.digest, self._store.name)
@@ -69,6 +105,16 @@ class Kept:
             state.apply(event)
         self._state = state
         return state
+
+    def _check_model(self, events: list[Event]) -> None:
+        """Refuse to go on with arms whose file somebody else has agreed to change."""
+        notes = [json.loads(event.body or "{}") for event in events if event.kind == "model"]
+        told = self._library.told
+        if notes and told is not None and notes[-1]["sha256"] != told["sha256"]:
+            raise ConflictError(
+                f"another process has gone on with a changed model ({notes[-1]['path']}): open the "
+                "experiment again with that file"
+            )
 
     def _load(self, tx: Any) -> State:
         """The state from the newest snapshot that is whole, and the journal since."""

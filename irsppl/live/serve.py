@@ -5,6 +5,8 @@ needs a token: one to ask, tell and look, one to administer.
 """
 
 import base64
+import contextlib
+import functools
 import hmac
 import ipaddress
 import json
@@ -13,25 +15,26 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from irsppl.live.advice import Advice
-from irsppl.live.errors import ConflictError, UnknownError
+from irsppl.live.codec import DamagedError
+from irsppl.live.direct import LONGEST_ID, Ask, Desk, Send, Tell, answer, failure, refusal
+from irsppl.live.errors import ConflictError, InputError, UnknownError
 from irsppl.live.experiment import Experiment
 from irsppl.live.report import SHOWN, clock, page
 
 _LARGEST_BODY = 64 * 1024
-_LARGEST_BATCH = 10_000
 _log = logging.getLogger("irsppl.serve")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # Looks again every few seconds and puts in place what has changed; stands still while nobody looks.
 # Parts are replaced from inside, so that focus, scrolling and opened details stay where they are.
@@ -69,24 +72,13 @@ setTimeout(renew, EVERY);
 """
 
 
-class Ask(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    count: int | None = Field(None, ge=1, le=_LARGEST_BATCH)
-    request: str | None = Field(None, min_length=1, max_length=200)
-
-
-class Tell(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-    reward: float = Field(strict=True)
-    correct: bool = Field(False, strict=True)
-
-
 class Add(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     arm: str = Field(max_length=200, description="such as beta(1,1)")
     label: str = Field(min_length=1, max_length=200)
 
 
+@functools.lru_cache(64)
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -99,8 +91,9 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """Limits and tokens, before anything else looks at a request."""
 
-    def __init__(self, app: Any, token: str | None, admin: str | None, local: bool):
-        self.app, self.token, self.admin, self.local = app, token, admin, local
+    def __init__(self, app: Any, desk: Desk, token: str | None, admin: str | None, local: bool):
+        self.app, self.desk = app, desk
+        self.token, self.admin, self.local = token, admin, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -109,7 +102,7 @@ class Guard:
         headers = {name.lower(): value for name, value in scope["headers"]}
         refused = self._refused(scope, headers)
         if refused is not None:
-            await _answer(send, *refused)
+            await _refuse(send, *refused)
             return
         body = b""
         while True:
@@ -118,10 +111,12 @@ class Guard:
                 return
             body += message.get("body", b"")
             if len(body) > _LARGEST_BODY:
-                await _answer(send, 413, f"a body may have {_LARGEST_BODY} bytes")
+                await _refuse(send, 413, f"a body may have {_LARGEST_BODY} bytes")
                 return
             if not message.get("more_body"):
                 break
+        if scope["method"] == "POST" and await self.desk.served(scope["path"], body, send):
+            return
         given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def replay() -> MutableMapping[str, Any]:
@@ -166,15 +161,10 @@ def _password(given: bytes) -> bytes:
         return b""
 
 
-async def _answer(send: Send, status: int, told: str) -> None:
-    body = json.dumps({"detail": told}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 401:
-        # A browser then asks for a name, which does not matter, and a password: the token.
-        headers.append((b"www-authenticate", b'Basic realm="irsppl", charset="UTF-8"'))
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _refuse(send: Send, status: int, told: str) -> None:
+    # A browser then asks for a name, which does not matter, and a password: the token.
+    ways = (b'Basic realm="irsppl", charset="UTF-8"', b"Bearer") if status == 401 else ()
+    await answer(send, status, {"detail": told}, tuple((b"www-authenticate", way) for way in ways))
 
 
 class Adviser:
@@ -250,33 +240,36 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    pages = Pages(experiment)
+    pages, desk = Pages(experiment), Desk(experiment)
 
-    def refuse(status: int) -> Any:
-        return lambda request, error: JSONResponse({"detail": str(error)}, status)
+    def refused(request: Request, error: Exception) -> JSONResponse:
+        status, told = refusal(error)
+        return JSONResponse(told, status)
 
-    app.add_exception_handler(UnknownError, refuse(404))
-    app.add_exception_handler(ConflictError, refuse(409))
-    app.add_exception_handler(ValueError, refuse(422))
+    for kind in (InputError, UnknownError, ConflictError):
+        app.add_exception_handler(kind, refused)
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Without what was given: NaN, or half a character, has no way into JSON.
+        told = [{"loc": one["loc"], "msg": one["msg"]} for one in error.errors()]
+        return JSONResponse({"detail": json.loads(json.dumps(told, default=str))}, 422)
 
     @app.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> JSONResponse:
-        _log.error("failed", exc_info=error)
-        return JSONResponse({"detail": "internal error"}, 500)
+        status, told = failure(error)
+        return JSONResponse(told, status)
 
-    Id = Annotated[str, Path(max_length=40)]
+    Id = Annotated[str, Path(max_length=LONGEST_ID)]
 
+    # Here for what is malformed, and for the description: what is well formed the desk has seen to.
     @app.post("/decisions", status_code=201)
-    def ask(body: Ask) -> Any:
-        if body.count is None:
-            return experiment.ask(request=body.request).to_dict()
-        made = experiment.ask(body.count, request=body.request)
-        return {"decisions": [one.to_dict() for one in made]}
+    async def ask(body: Ask) -> Any:
+        return await desk.ask(body)
 
     @app.post("/decisions/{id}/reward")
-    def tell(id: Id, body: Tell) -> Any:
-        experiment.tell(id, body.reward, correct=body.correct)
-        return {"id": id, "reward": body.reward}
+    async def tell(id: Id, body: Tell) -> Any:
+        return await desk.tell(id, body)
 
     @app.get("/decisions/{id}")
     def explain(id: Id) -> Any:
@@ -307,11 +300,13 @@ def make_app(
     def add(body: Add) -> Any:
         from irsppl.studies import parse_arms
 
-        return {"arm": experiment.add_arm(parse_arms(body.arm), body.label)}
+        with administering():
+            return {"arm": experiment.add_arm(parse_arms(body.arm), body.label)}
 
     @app.delete("/arms/{label}")
     def retire(label: Annotated[str, Path(max_length=200)]) -> Any:
-        experiment.retire_arm(label)
+        with administering():
+            experiment.retire_arm(label)
         return {"retired": label}
 
     @app.get("/health")
@@ -320,7 +315,8 @@ def make_app(
 
     @app.get("/metrics")
     def metrics() -> Any:
-        return PlainTextResponse(_metrics(experiment.status()), media_type="text/plain")
+        kind = "text/plain; version=0.0.4"
+        return PlainTextResponse(_metrics(experiment.status()), media_type=kind)
 
     @app.get("/", response_class=HTMLResponse)
     def show() -> Any:
@@ -334,7 +330,18 @@ def make_app(
         headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
         return HTMLResponse(text, headers=headers | {"Referrer-Policy": "no-referrer"})
 
-    return Guard(app, token, admin_token, local)
+    return Guard(app, desk, token, admin_token, local)
+
+
+@contextlib.contextmanager
+def administering() -> Iterator[None]:
+    """Whoever changes the arms is told what does not fit, whichever part of irsppl says it."""
+    try:
+        yield
+    except (ConflictError, UnknownError, DamagedError):
+        raise
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _metrics(status: dict[str, Any]) -> str:

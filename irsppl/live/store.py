@@ -11,6 +11,7 @@ import os
 import pathlib
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +19,9 @@ import sqlalchemy as sa
 
 from irsppl.live.codec import DamagedError
 from irsppl.live.journal import Event
+from irsppl.live.wal import lost_commits
 
-FORMAT = 1
+FORMAT = 2
 # Seconds to wait for other processes before giving up.
 _PATIENCE = 120
 _SNAPSHOTS_KEPT = 2
@@ -108,6 +110,8 @@ class Store:
             raise ValueError(f"there is no experiment at {self.name}")
         if self.is_file and create and not pathlib.Path(self.name).parent.is_dir():
             raise ValueError(f"where must be in a folder that exists, got {self.name}")
+        if self.is_file and not create:
+            self._check_log()
         self.lock = threading.RLock()
         self._connect()
 
@@ -182,6 +186,21 @@ class Store:
             found = tx.exec_driver_sql("PRAGMA quick_check(1)").scalar()
         if found != "ok":
             raise self.damaged(" ".join(str(found).split()))
+
+    def _check_log(self) -> None:
+        """Before SQLite opens it and drops what it cannot read."""
+        lost, acknowledged = lost_commits(self.name)
+        if acknowledged:
+            raise self.damaged(
+                f"its write-ahead log is broken: the last {lost} writes cannot be read, of which "
+                f"at least {lost - 1} had been acknowledged"
+            )
+        if lost:
+            warnings.warn(
+                f"{self.name}: the end of its write-ahead log cannot be read and is dropped. A "
+                "write that was cut short had not been acknowledged, one damaged later had",
+                stacklevel=4,
+            )
 
     # ---- the facts
     def create(self, data: bytes) -> None:

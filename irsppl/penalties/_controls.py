@@ -123,7 +123,9 @@ class Length(Control):
         return None if bandit.survivor is None else total_weight(bandit)
 
 
-def controls(levels: tuple[float, ...]) -> list[Control]:
+def controls(bandit: Bandit, levels: tuple[float, ...]) -> list[Control]:
+    if not bandit.belief.is_independent:  # their means are products over arms
+        return []
     found: list[Control] = [SecondBest(), Length()]
     for level in levels:
         found += [LevelMax(level), OneArmed(level)]
@@ -132,5 +134,5 @@ def controls(levels: tuple[float, ...]) -> list[Control]:
 
 def known_means(bandit: Bandit, levels: tuple[float, ...]) -> dict[Control, float]:
     """The controls whose means are known for this bandit, with them."""
-    means = {control: control.mean(bandit) for control in controls(levels)}
+    means = {control: control.mean(bandit) for control in controls(bandit, levels)}
     return {control: mean for control, mean in means.items() if mean is not None}

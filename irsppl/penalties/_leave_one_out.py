@@ -14,19 +14,22 @@ for delays, budgets, laws of the horizon and pending pulls.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Generic, TypeVar
 
 import jax
 import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
+from irsppl.beliefs import LinearGaussian
 from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs._joint import JointPoints
 from irsppl.beliefs._points import Points
-from irsppl.outcomes import Outcome
+from irsppl.outcomes import Outcome, block_size, blocks
 from irsppl.penalties._base import Inner, Penalty
 from irsppl.penalties._controls import controls, known_means
+from irsppl.penalties._joint_view import JointView
 from irsppl.penalties._moments import moments
 from irsppl.penalties._schedule import plan_of
 from irsppl.penalties._view import View
@@ -40,18 +43,21 @@ _MOST_BYTES = 800e6
 
 def check_leave_one_out(name: str, bandit: Bandit, shares: tuple[float, ...]) -> None:
     """Raise `ValueError`, with the reason, where the argument does not hold or is not built."""
-    if not bandit.belief.is_independent:
-        raise ValueError(
-            f"{name} needs independent arms: here a reward of one arm tells of the others; use "
-            "'irs.v-zero-separable' or 'irs.ff'"
-        )
     if bandit.num_arms < 2:
         raise ValueError(f"{name} needs at least two arms: it penalises one by what others show")
-    if not isinstance(bandit.belief, (Conjugate, Points)):
+    if not isinstance(bandit.belief, (Conjugate, Points, LinearGaussian, JointPoints)):
         raise ValueError(
             f"{name} is not built for {type(bandit.belief).__name__}; use 'irs.v-zero' or 'irs.ff'"
         )
     if isinstance(bandit.remaining, jax.core.Tracer) or isinstance(bandit.pulled, jax.core.Tracer):
+        return
+    if not bandit.belief.is_independent:
+        if bandit.constraints or bandit.pending:
+            told = ", ".join(sorted(bandit.constraints)) or "pending pulls"
+            raise ValueError(
+                f"{name} is not built for correlated arms with constraints, here {told}; use "
+                "'irs.v-zero-separable' or 'irs.ff'"
+            )
         return
     found, plan = moments(bandit.belief), plan_of(bandit, shares)
     each = plan.rows**2 / 2 * 40 if found.binary else plan.rows * 281 * 17
@@ -90,22 +96,32 @@ class LeaveOneOut(Penalty):
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(values [S], counts [S, K], sum of all penalties [S]) of a batch of futures."""
 
+    def view(self, bandit: Bandit, outcomes: Outcome) -> View:
+        if bandit.belief.is_independent:
+            return View(bandit, outcomes, self.shares)
+        return JointView(bandit, outcomes, max(self.levels))
+
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
         if not is_concrete(bandit, outcome):
             raise ValueError(f"{self.name} is solved on the host: it cannot be traced by JAX")
         batch = jax.tree.map(lambda leaf: leaf[None], outcome)
-        values, counts, _ = self.solve(bandit, View(bandit, batch, self.shares))
+        values, counts, _ = self.solve(bandit, self.view(bandit, batch))
         action = np.argmax(counts[0]) if counts[0].any() else -1
         return Inner(values[0], action, counts[0])
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        return self.solve(bandit, View(bandit, outcomes, self.shares))[0]
+        parts = blocks(outcomes)
+        found = [self.solve(bandit, self.view(bandit, part))[0] for part in parts]
+        return np.concatenate(found)
 
     def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, np.ndarray]:
-        view = View(bandit, outcomes, self.shares)
-        values, _, sums = self.solve(bandit, view)
-        columns = {c.label: c.of(view) for c in controls(self.levels)}
-        return {self.label: values, self._sum: sums, **columns}
+        parts = []
+        for part in blocks(outcomes):
+            view = self.view(bandit, part)
+            values, _, sums = self.solve(bandit, view)
+            columns = {c.label: c.of(view) for c in controls(bandit, self.levels)}
+            parts.append({self.label: values, self._sum: sums, **columns})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     @property
     def _sum(self) -> str:
@@ -118,14 +134,21 @@ class LeaveOneOut(Penalty):
 
 # ---- pilots
 
+# Futures of a pilot beyond so many arms x periods are drawn anew whenever they are looked at.
+_KEPT_CELLS = 2**22
+
+
 # Futures number start, start + 1, ... of a pilot.
 Draw = Callable[[int, int], Outcome]
+Seen = TypeVar("Seen")
 _OTHERS: dict[str, Penalty] = {"irs.ff": FF(), "irs.fh": FH(), "ts": TS()}
 
 
-class Pilot:
+class Pilot(Generic[Seen]):
     """Futures on which a penalty is fitted, never the ones that its bound is then estimated on.
 
+    `look` makes of a block of futures what the fit looks at, and `each` goes through the blocks:
+    what they hold is kept as long as it takes little memory, and made anew each time otherwise.
     `intercept @ x` estimates the mean of x [S] with the controls' help: the first row of the
     pseudo-inverse of [1, controls]. Without controls a fit would chase the noise of the best arm.
     """
@@ -137,16 +160,34 @@ class Pilot:
         count: int,
         known: dict[str, float],
         levels: tuple[float, ...],
-        shares: tuple[float, ...] = (1.0,),
+        look: Callable[[Outcome], tuple[View, Seen]],
     ):
-        outcomes = draw(0, count)
-        self.view = View(bandit, outcomes, shares)
-        columns = [_OTHERS[name].values(bandit, outcomes) - mean for name, mean in known.items()]
-        steady = known_means(bandit, levels).items()
-        self.columns = columns + [control.of(self.view) - mean for control, mean in steady]
+        self._size = min(block_size(bandit.num_arms, bandit.size), count)
+        self._draw, self._look = draw, look
+        self.count = -(-count // self._size) * self._size
+        self._kept: list[Seen] | None = None
+        if self.count * bandit.num_arms * bandit.size <= _KEPT_CELLS:
+            self._kept = []
+        steady = known_means(bandit, levels)
+        columns: list[list[np.ndarray]] = []
+        for outcomes in self._drawn():
+            view, seen = look(outcomes)
+            own = [_OTHERS[name].values(bandit, outcomes) - mean for name, mean in known.items()]
+            columns.append(own + [control.of(view) - mean for control, mean in steady.items()])
+            if self._kept is not None:
+                self._kept.append(seen)
+        self.columns = [np.concatenate(column) for column in zip(*columns, strict=True)]
+
+    def _drawn(self) -> Iterator[Outcome]:
+        return (self._draw(start, self._size) for start in range(0, self.count, self._size))
+
+    def each(self) -> Iterator[Seen]:
+        if self._kept is not None:
+            return iter(self._kept)
+        return (self._look(outcomes)[1] for outcomes in self._drawn())
 
     def intercept(self, more: list[np.ndarray]) -> np.ndarray:
         """[S]; more: further columns of mean zero."""
         columns = [c / spread for c in self.columns + more if (spread := c.std()) > 0]
-        design = np.stack([np.ones(len(self.view)), *columns], axis=1)
+        design = np.stack([np.ones(self.count), *columns], axis=1)
         return np.linalg.pinv(design, rcond=1e-4)[0]

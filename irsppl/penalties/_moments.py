@@ -63,13 +63,13 @@ def moments(belief: Belief) -> Moments:
     if getattr(belief, "is_binary", False):
         worth = np.maximum(mean * (1 - mean) / sd**2 - 1, 1e-3)
         return Moments(mean, sd, worth, True, False)
-    return Moments(mean, sd, (_noise(belief) / sd) ** 2, False, False)
+    return Moments(mean, sd, (reward_noise(belief) / sd) ** 2, False, False)
 
 
 _NOISES: dict[int, tuple[Belief, np.ndarray]] = {}
 
 
-def _noise(belief: Belief) -> np.ndarray:
+def reward_noise(belief: Belief) -> np.ndarray:
     """[K]: standard deviation of a reward about its mean; remembered for the latest beliefs."""
     if id(belief) not in _NOISES:
         while len(_NOISES) >= 4:

@@ -77,8 +77,12 @@ def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
     if len(raw) < 20 * max(used.shape[1], 1) or not used.shape[1]:
         return raw
     design = np.concatenate([np.ones((len(raw), 1)), used], axis=1)
-    fitted, _, rank, _ = np.linalg.lstsq(design, raw, rcond=1e-4)
-    rest = raw - used @ fitted[1:]
-    # The residuals of a fit are too small by the slopes fitted; so that their spread is honest:
-    mean = rest.mean()
-    return mean + (rest - mean) * np.sqrt((len(raw) - 1) / (len(raw) - int(rank)))
+    turned, lengths, directions = np.linalg.svd(design, full_matrices=False)
+    kept = lengths > 1e-4 * lengths[0]
+    turned, directions = turned[:, kept], directions[kept] / lengths[kept, None]
+    rest = raw - used @ (directions[:, 1:].T @ (turned.T @ raw))
+    # Residuals are too small by the slopes fitted, and the columns' own means are off. So that the
+    # spread over the root of their number is the error of the mean, an intercept's:
+    error = np.linalg.norm(directions[:, 0]) * np.sqrt(len(raw))
+    wider = error * np.sqrt((len(raw) - 1) / (len(raw) - kept.sum()))
+    return rest.mean() + wider * (rest - rest.mean())

@@ -10,8 +10,10 @@ import numpy as np
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.leave_one_out import Arms
+from irsppl.outcomes import Outcome
 from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot
 from irsppl.penalties._moments import moments
+from irsppl.penalties._prices import Prices
 from irsppl.penalties._view import View
 
 
@@ -63,6 +65,11 @@ class VFit(LeaveOneOut):
         self.coefficients = None if coefficients is None else tuple(map(float, coefficients))
 
     def check(self, bandit: Bandit) -> None:
+        if not bandit.belief.is_independent:
+            raise ValueError(
+                f"{self.name} needs independent arms: here a reward of one arm tells of the others;"
+                " use 'irs.v-solo', 'irs.v-zero-separable' or 'irs.ff'"
+            )
         super().check(bandit)
         given, needed = self.coefficients, len(self._start(bandit))
         if given is not None and (len(given) != needed or not np.all(np.isfinite(given))):
@@ -105,41 +112,37 @@ class VFit(LeaveOneOut):
 
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         chosen = self._start(bandit) if self.coefficients is None else self.coefficients
-        return self._solve(view, np.asarray(chosen), self._prices(view))
+        return self.solve_with(view, np.asarray(chosen), self.prices(view))
 
-    def _solve(
-        self, view: View, chosen: np.ndarray, prices: np.ndarray | None
+    def prices(self, view: View) -> Prices | None:
+        return Prices(view, self._kinds.prices) if view.arms.exact else None
+
+    def solve_with(
+        self, view: View, chosen: np.ndarray, prices: Prices | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(values [S], counts [S, K], sum of all penalties [S]) for coefficients [F]."""
+        return view.solve(self.charges(view, chosen, prices))
+
+    def charges(self, view: View, chosen: np.ndarray, prices: Prices | None) -> np.ndarray:
+        """Z [S, K, T] for coefficients [F]."""
         count = int(np.prod(self._shape))
-        weights = self._weights(view, chosen[:count].reshape(self._shape))
-        charged = view.charges(weights)
+        charged = view.charges(self._weights(view, chosen[:count].reshape(self._shape)))
         if prices is not None and np.any(chosen[count:]):
-            charged += np.einsum("sfan,f->san", prices, chosen[count:].astype(prices.dtype))
-        return view.solve(charged)
+            prices.add(chosen[count:], charged)
+        return charged
 
-    def _prices(self, view: View) -> np.ndarray | None:
-        """[S, F', K, T]: penalties made of what the best arms will have shown.
-
-        With S = E[(mu_hat_{a,N} - option)+], the option the best or second best of the other arms
-        after N rewards of each: S at N less S at n, and T-n-1 times its change at the next reward.
-        """
-        if not view.arms.exact:
-            return None
-        size, horizon = view.arms.plan.rows, round(view.expected)
-        found: list[np.ndarray] = []
-        for share in self._kinds.prices:
-            last = max(1, min(size - 1, size - view.horizon + round(share * horizon)))
-            paths = view.arms.hinges(view.futures, last)
-            left = np.maximum(size - 1 - np.arange(last), 0) / size
-            kinds = 1 if len(view.arms.units) == 2 else 2
-            fill = ((0, 0), (0, 0), (0, size - last))
-            for path in np.moveaxis(paths, 1, 0)[:kinds]:
-                value = np.pad(path[..., -1:] - path[..., :-1], fill)
-                news = np.pad(np.diff(path, axis=2) * left, fill)
-                for rows, only_new in ((value, False), (news, True)):
-                    each = view.schedule.per_pull(rows, only_new)
-                    found.append(each.astype(view.arms.dtype))
-        return np.stack(found, axis=1)
+    def collected(self, view: View, prices: Prices | None, counts: np.ndarray) -> np.ndarray:
+        """[S, F]: what each feature charges for the first counts [S, K] pulls of each arm."""
+        peaks = hats(view.arms, self._kinds.hats)
+        totals = view.totals(counts)
+        out = np.empty((len(totals), *self._shape))
+        for i, share in enumerate(self.levels):
+            of_options = np.einsum("sag,saeg->seg", view.weights(share), totals)
+            out[:, :, i, :] = of_options @ peaks.T
+        found = out.reshape(len(totals), -1)
+        if prices is None:
+            return found
+        return np.concatenate([found, prices.collected(counts)], axis=1)
 
     def _weights(self, view: View, chosen: np.ndarray) -> np.ndarray:
         """[S, K, ends, G] of a combination: what multiplies each column of the tables."""
@@ -150,17 +153,6 @@ class VFit(LeaveOneOut):
             total += view.weights(share)[:, :, None, :] * by_option[None, None, :, i]
         return total
 
-    def _collected(self, view: View, counts: np.ndarray) -> np.ndarray:
-        """[S, F]: what each feature collects over the first counts [S, K] pulls of each arm."""
-        shape = self._kinds.hats
-        peaks = hats(view.arms, shape)
-        totals = view.totals(counts)
-        out = np.empty((len(totals), *self._shape))
-        for i, share in enumerate(self.levels):
-            of_options = np.einsum("sag,saeg->seg", view.weights(share), totals)
-            out[:, :, i, :] = of_options @ peaks.T
-        return out.reshape(len(totals), -1)
-
     def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VFit:
         if self.coefficients is not None:
             return self
@@ -168,25 +160,22 @@ class VFit(LeaveOneOut):
 
         kinds = self._kinds
         size = _pilot_size(kinds.pilot, bandit)
-        pilot = Pilot(bandit, draw, size, known, kinds.levels, self.shares)
-        view, prices = pilot.view, self._prices(pilot.view)
-        totals: np.ndarray | None = None
-        if prices is not None:
-            totals = np.cumsum(prices, axis=3, dtype=view.arms.dtype)
 
-        def collected(counts: np.ndarray) -> np.ndarray:
-            found = self._collected(view, counts)
-            if totals is None:
-                return found
-            at = np.maximum(counts - 1, 0)[:, None, :, None]
-            taken = np.take_along_axis(totals, at, axis=3)[..., 0]
-            return np.concatenate([found, (taken * (counts > 0)[:, None]).sum(axis=2)], axis=1)
+        def look(outcomes: Outcome) -> tuple[View, tuple[View, Prices | None]]:
+            view = View(bandit, outcomes, self.shares)
+            return view, (view, self.prices(view))
 
-        intercept = pilot.intercept(list(collected(view.schedule.most()).T))
+        pilot = Pilot(bandit, draw, size, known, kinds.levels, look)
+        every = [self.collected(*part, part[0].schedule.most()) for part in pilot.each()]
+        intercept = pilot.intercept(list(np.concatenate(every).T))
 
         def estimate(chosen: np.ndarray) -> tuple[float, np.ndarray]:
-            values, counts, _ = self._solve(view, chosen, prices)
-            return float(intercept @ values), -collected(counts)
+            values, slopes = [], []
+            for view, prices in pilot.each():
+                value, counts, _ = self.solve_with(view, chosen, prices)
+                values.append(value)
+                slopes.append(-self.collected(view, prices, counts))
+            return float(intercept @ np.concatenate(values)), np.concatenate(slopes)
 
         best = self._start(bandit)
         first = lowest = None

@@ -9,6 +9,7 @@ import equinox as eqx
 import numpy as np
 
 from irsppl.bandit import Bandit
+from irsppl.outcomes import Outcome
 from irsppl.penalties._leave_one_out import Draw, LeaveOneOut, Pilot
 from irsppl.penalties._view import View
 
@@ -72,12 +73,19 @@ class VSolo(LeaveOneOut):
     def fitted(self, bandit: Bandit, draw: Draw, known: dict[str, float]) -> VSolo:
         if self.scale is not None or self.picked is not None:
             return self
-        pilot = Pilot(bandit, draw, _PILOT, known, self.levels)
-        weights, estimates, intercept = pilot.view.weights(self.level), [], None
-        for scale in _TRIED:
-            values, _, sums = _solve(pilot.view, scale * weights)
-            intercept = pilot.intercept([sums]) if intercept is None else intercept
-            estimates.append(intercept @ values)
+
+        def look(outcomes: Outcome) -> tuple[View, View]:
+            view = self.view(bandit, outcomes)
+            return view, view
+
+        pilot = Pilot(bandit, draw, _PILOT, known, self.levels, look)
+        values: list[list[np.ndarray]] = []
+        sums: list[np.ndarray] = []
+        for view in pilot.each():
+            found = [_solve(view, scale * view.weights(self.level)) for scale in _TRIED]
+            values.append([value for value, _, _ in found])
+            sums.append(found[0][2])
+        estimates = np.concatenate(values, axis=1) @ pilot.intercept([np.concatenate(sums)])
         # The estimates rise more steeply above the best scale than below: a cubic follows them.
         scales = np.linspace(_TRIED[0] - 0.1, _TRIED[-1] + 0.05, 61)
         best = scales[np.argmin(np.polyval(np.polyfit(_TRIED, estimates, 3), scales))]

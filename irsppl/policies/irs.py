@@ -42,6 +42,14 @@ class HostIRS(IRS):
 
     traceable: ClassVar[bool] = False
 
+    def verify(self, bandit: Bandit) -> None:
+        super().verify(bandit)
+        if not bandit.belief.is_independent:
+            raise ValueError(
+                f"{self.penalty.name} is only a bound where arms are correlated; as a policy use "
+                "'irs.v-zero-separable'"
+            )
+
 
 def irs_policy(penalty: Penalty) -> IRS:
     """The IRS policy of a penalty."""
