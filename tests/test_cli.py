@@ -362,20 +362,27 @@ def test_a_long_command_says_how_far_it_is(capsys, monkeypatch):
 
 
 def test_only_the_calling_thread_runs_xla(monkeypatch):
-    """Threads get drawn futures: two XLA programs with loops at once can wait for ever."""
+    """Other threads have kernels draw: two XLA programs with loops at once can wait for ever."""
     import threading
+
+    from irsppl import futures
 
     module = import_module("irsppl.simulation")
     drawn, played = set(), set()
-    draw, account = module.draw_outcomes, module._account
+    draw, account = futures._draw, module._account
     monkeypatch.setattr(
-        module, "draw_outcomes", lambda *a: (drawn.add(threading.get_ident()), draw(*a))[1]
+        futures, "_draw", lambda *a: (drawn.add(threading.get_ident()), draw(*a))[1]
     )
     monkeypatch.setattr(
         module, "_account", lambda *a: (played.add(threading.get_ident()), account(*a))[1]
     )
+    here = threading.get_ident()
     irsppl.simulate(gaussian(), ["greedy"], num_replications=50, workers=2)
-    assert drawn == {threading.get_ident()} and threading.get_ident() not in played
+    assert not drawn and played and here not in played
+    played.clear()
+    unknown = irsppl.NormalInverseGamma([0.0, 0.5], [1.0, 1.0], [3.0, 3.0], [1.0, 1.0])
+    irsppl.simulate(irsppl.Bandit(unknown, 4), ["greedy"], num_replications=50, workers=2)
+    assert drawn == played == {here}
 
 
 def test_an_interruption_waits_for_no_thread(monkeypatch):
