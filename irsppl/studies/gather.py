@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
@@ -276,3 +277,16 @@ def open_zarr(folder: pathlib.Path, lazily: bool = True) -> xr.Dataset:
     if lazily and importlib.util.find_spec("dask") is not None:
         chunks = {}
     return xr.open_zarr(folder, chunks=chunks, consolidated=False)
+
+
+def measured(cell: xr.Dataset, quantity: str) -> tuple[float, float]:
+    """Mean and standard error of a quantity at one horizon."""
+    from irsppl.plots import has_means
+
+    if quantity == "regret" and has_means(cell):
+        return cell["mean_regret"].item(), cell["mean_regret_stderr"].item()
+    values = cell[quantity].values
+    if values.ndim:
+        return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+    stderr = cell[f"{quantity}_stderr"].item() if f"{quantity}_stderr" in cell else 0.0
+    return values.item(), stderr

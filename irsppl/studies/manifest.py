@@ -13,8 +13,8 @@ from irsppl.studies.store import write_atomically
 from irsppl.studies.study import Study
 
 # 1: pieces named by label, horizon and replications alone; 2: also by all that they depend on;
-# 3: futures of natural families are drawn by a kernel. A piece holds replications by number, so this
-# changes whenever the same number means another future.
+# 3: futures of natural families are drawn by a kernel. A piece holds replications by number, so
+# this changes whenever the same number means another future.
 FORMAT = 3
 
 

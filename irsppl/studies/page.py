@@ -20,6 +20,7 @@ from irsppl._html import document, section, text
 from irsppl._html import table as html_table
 from irsppl.beliefs import Belief
 from irsppl.beliefs._conjugate import Conjugate
+from irsppl.studies.gather import measured
 from irsppl.studies.study import Study
 
 _PACKAGES = ("irsppl", "jax", "numpyro", "numba", "numpy", "xarray")
@@ -105,9 +106,9 @@ def certificates(data: xr.Dataset) -> pd.DataFrame:
     upper, error = float(cell["bound"]), float(cell["regret_bound_stderr"])
     rows = {}
     for policy in at["policy"].values.tolist():
-        regret = at["regret"].sel(policy=policy).values
-        gap = float(regret.mean()) - float(cell["regret_bound"])
-        spread = math.hypot(float(regret.std(ddof=1)) / math.sqrt(len(regret)), error)
+        regret, stderr = measured(at.sel(policy=policy), "regret")
+        gap = regret - float(cell["regret_bound"])
+        spread = math.hypot(stderr, error)
         share = 1 - gap / upper
         rows[policy] = {"share": share, "surely": min(1.0, share - 1.96 * spread / upper)}
     table = pd.DataFrame.from_dict(rows, orient="index")

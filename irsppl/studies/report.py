@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from irsppl._text import text_table
-from irsppl.studies.gather import MOST_IN_MEMORY
+from irsppl.studies.gather import MOST_IN_MEMORY, measured
 from irsppl.studies.page import page
 from irsppl.studies.store import write_atomically
 from irsppl.studies.study import Study
@@ -46,7 +46,7 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
     regrets: dict[str, float] = {}
     for policy in at["policy"].values.tolist():
         cell = at.sel(policy=policy)
-        regrets[policy], error = _measured(cell, "regret")
+        regrets[policy], error = measured(cell, "regret")
         roles[policy] = ["policy"]
         put(
             policy,
@@ -202,32 +202,19 @@ def comparison(study: Study, data: xr.Dataset) -> pd.DataFrame:
             if name not in at[dim].values:
                 continue
             cell = at.sel({dim: name})
-            measured = _measured(cell, quantity)
+            figure = measured(cell, quantity)
             row: dict[str, Any] = {"quantity": quantity, "name": name}
-            row |= dict(zip(("measured", "measured_stderr"), measured, strict=True))
+            row |= dict(zip(("measured", "measured_stderr"), figure, strict=True))
             for source in ("paper", "independent"):
                 value, stderr = known.get(source, (None, None))
                 row |= {source: value, f"{source}_stderr": stderr}
-                row[f"{source}_z"] = _z(measured, value, stderr)
+                row[f"{source}_z"] = _z(figure, value, stderr)
             if f"one_stream_{quantity}" in cell:
-                slip = _measured(cell, f"one_stream_{quantity}")
+                slip = measured(cell, f"one_stream_{quantity}")
                 row |= dict(zip(("one_stream", "one_stream_stderr"), slip, strict=True))
                 row["one_stream_z"] = _z(slip, *known.get("paper", (None, None)))
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _measured(cell: xr.Dataset, quantity: str) -> tuple[float, float]:
-    """Mean and standard error of a quantity at one horizon."""
-    from irsppl.plots import has_means
-
-    if quantity == "regret" and has_means(cell):
-        return cell["mean_regret"].item(), cell["mean_regret_stderr"].item()
-    values = cell[quantity].values
-    if values.ndim:
-        return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
-    stderr = cell[f"{quantity}_stderr"].item() if f"{quantity}_stderr" in cell else 0.0
-    return values.item(), stderr
 
 
 def _z(measured: tuple[float, float], value: float | None, stderr: float | None) -> float:
