@@ -103,12 +103,6 @@ class Belief(eqx.Module):
         means = self.path_means(rewards)
         return jax.vmap(lambda row, at: row[at])(means, own)
 
-    def separable_moments(
-        self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
-    ) -> tuple[Float[Array, "K M"], Float[Array, "K M"]]:
-        """`separable_means` and the standard deviations of the same, for correlated arms."""
-        raise NotImplementedError(f"{type(self).__name__} has independent arms")
-
     def lattice_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K ..."]:
         """`[a, n_1, ..., n_K]`: mean of arm a given the first n_b rewards of every arm b."""
         means = self.path_means(rewards)

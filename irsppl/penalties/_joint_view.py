@@ -12,6 +12,8 @@ if arms were independent; beyond n = T-1-M, where H_a(n) holds fewer of them, no
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -78,7 +80,7 @@ def _separable(bandit: Bandit, outcomes: Outcome) -> tuple[Array, Array]:
         n = jnp.arange(outcome.rewards.shape[1])
         own = jnp.broadcast_to(n, outcome.rewards.shape)
         others = jnp.clip(bandit.remaining - 1 - n, 0)
-        belief = outcome.belief or bandit.belief
+        belief: Any = outcome.belief or bandit.belief  # of correlated arms, which answer this
         return belief.separable_moments(outcome.rewards, own, others)
 
     return jax.vmap(one)(outcomes)
