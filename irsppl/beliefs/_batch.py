@@ -8,7 +8,7 @@ depend on who else is in the call, and no cloud waits for one that needs more ro
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,9 @@ from jaxtyping import Array, Bool, Float, Int
 from irsppl.beliefs._points import log_likelihoods
 from irsppl.beliefs._rejuvenation import Upkeep, bring_in
 from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
-from irsppl.models import ArmModel, Params
+
+if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
+    from irsppl.models import ArmModel, Params
 
 
 class CloudBatch(NamedTuple):

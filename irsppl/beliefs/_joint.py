@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import equinox as eqx
 import jax
@@ -22,8 +22,10 @@ from irsppl.beliefs._points import (
     value_likelihoods,
     why_impossible,
 )
-from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
+
+if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
+    from irsppl.models import ArmModel, Params
 
 
 class JointPoints(Belief):

@@ -7,7 +7,7 @@ multiplies each weight by its likelihood there, and every question is a weighted
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -19,8 +19,10 @@ from jaxtyping import Array, Float
 from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._base import Belief, Path
 from irsppl.inner.laws import Discrete, Smooth
-from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
+
+if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
+    from irsppl.models import ArmModel, Params
 
 # Points of integration for E[max_a mu_a] over the lattice: any fixed subset keeps it a martingale.
 _LATTICE_POINTS = 256

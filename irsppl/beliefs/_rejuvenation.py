@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl.beliefs._moves import rejuvenate
-from irsppl.models import ArmModel, Params
+
+if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
+    from irsppl.models import ArmModel, Params
 
 # Effective sample sizes, as shares of the number of points. A step that leaves less than the first
 # is a collapse; the power is then chosen to leave the second.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ import numpy as np
 from jaxtyping import Array
 
 from irsppl.beliefs._points import Points
-from irsppl.models import ArmModel, Params
+
+if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
+    from irsppl.models import ArmModel, Params
 
 
 def enumeration(models: Sequence[ArmModel], groups: Sequence[Sequence[int]], reason: str) -> Points:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
+import scipy
 from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_floats, host64, is_concrete, require_finite, require_positive

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -28,8 +28,10 @@ from irsppl.beliefs._moves import first_step, kronecker
 from irsppl.beliefs._points import Points, means_at
 from irsppl.beliefs._rejuvenation import Moved, Upkeep, bring_in
 from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error, warn_poor
-from irsppl.models import ArmModel, Params
 from irsppl.outcomes import Outcome
+
+if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
+    from irsppl.models import ArmModel, Params
 
 DEFAULT_PARTICLES = 1024
 _BUFFER = 512

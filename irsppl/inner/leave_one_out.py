@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 CELLS = 40
 # Weights below this are dropped, which saves most of the work; any weights give a bound.
@@ -180,7 +180,7 @@ def options(
     """(inner edges [G-1], options lam [G]) for arms whose means have these moments [K]."""
 
     def cdf(x: np.ndarray) -> np.ndarray:
-        return special.ndtr((x[None, :] - mean[:, None]) / sd[:, None])
+        return scipy.special.ndtr((x[None, :] - mean[:, None]) / sd[:, None])
 
     low, high = limits or (np.min(mean - 6 * sd), np.max(mean + 6 * sd))
     inner = _grid(cdf, low, high)
@@ -221,7 +221,7 @@ class BinaryArms(Arms):
     def _cdf(alpha: Any, beta: Any, units: Any, rates: np.ndarray) -> np.ndarray:
         """[..., E]: P(mu <= rate x unit) for rates [E]."""
         alpha, beta, units = (np.asarray(x)[..., None] for x in (alpha, beta, units))
-        return special.betainc(alpha, beta, np.clip(units * rates, 0, 1))
+        return scipy.special.betainc(alpha, beta, np.clip(units * rates, 0, 1))
 
     def prior_cdfs(self) -> np.ndarray:
         return self._cdf(self.alpha, self.beta, self.units, self.edges)
@@ -337,7 +337,7 @@ class SmoothArms(Arms):
 
     def prior_cdfs(self) -> np.ndarray:
         edges = self.units[:, None] * self.edges[None, :]
-        return special.ndtr((edges - self.mean[:, None]) / self.sd[:, None])
+        return scipy.special.ndtr((edges - self.mean[:, None]) / self.sd[:, None])
 
     def cdfs(self, futures: Futures, known: np.ndarray) -> np.ndarray:
         assert futures.sds is not None
@@ -345,7 +345,7 @@ class SmoothArms(Arms):
         at = np.broadcast_to(known, shape[:2])[:, :, None]
         mean = np.take_along_axis(futures.means, at, axis=2)
         sd = np.take_along_axis(np.broadcast_to(futures.sds, shape), at, axis=2)
-        return special.ndtr((self.units[None, :, None] * self.edges - mean) / sd)
+        return scipy.special.ndtr((self.units[None, :, None] * self.edges - mean) / sd)
 
     def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
         assert futures.sds is not None
@@ -355,7 +355,7 @@ class SmoothArms(Arms):
         apart = means - np.moveaxis(options, 2, 1)[..., None]
         z = np.clip(apart / np.where(sd > 0, sd, 1), -38, 38)
         density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-        return np.where(sd > 0, apart * special.ndtr(z) + sd * density, np.maximum(apart, 0))
+        return np.where(sd > 0, apart * scipy.special.ndtr(z) + sd * density, np.maximum(apart, 0))
 
     def rows(self, futures: Futures) -> Any:
         from irsppl.inner.cpu.leave_one_out import Smooth

@@ -12,8 +12,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+import scipy
 from jaxtyping import Array
-from scipy import special
 
 from irsppl._checks import host64
 from irsppl.beliefs import (
@@ -134,15 +134,15 @@ def normals(
         rate = means[:, :, :-1] * worth
         level = -shape * np.log1p(rewards / rate)
         # The tail that is small is the one to be turned into a number.
-        upper = -special.ndtri_exp(np.minimum(level, -1e-300))
-        lower = special.ndtri(-np.expm1(level))
+        upper = -scipy.special.ndtri_exp(np.minimum(level, -1e-300))
+        lower = scipy.special.ndtri(-np.expm1(level))
         return np.where(level < -0.7, upper, lower)
     assert isinstance(belief, NormalInverseGamma)
     shape = host64(belief.shape)[None, :, None] + n / 2
     spread = apart**2 * worth / (worth + 1) / 2
     rate = host64(belief.rate)[None, :, None] + _sums(spread)[:, :, :-1]
     t = np.abs(apart) / np.sqrt(rate / shape * (1 + 1 / worth))
-    return -np.sign(apart) * special.ndtri(special.stdtr(2 * shape, -t))
+    return -np.sign(apart) * scipy.special.ndtri(scipy.special.stdtr(2 * shape, -t))
 
 
 def _sums(x: np.ndarray) -> np.ndarray:

@@ -10,9 +10,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numba import njit
 from numpy.typing import NDArray
-from scipy import special
 
 from irsppl.inner.cpu.one_armed import REACH, binary_slopes, gaussian_slopes
 from irsppl.inner.cpu.rng import KERNEL
@@ -199,8 +199,10 @@ def replay(
     if kept:
         alpha, total = means[0, :, 0] * worth, worth
         a, b, x = alpha[:, None], (total - alpha)[:, None], edges[None, :]
-        starts[0] = special.betainc(a, b, x)
-        starts[1] = np.exp(special.xlogy(a, x) + special.xlog1py(b, -x) - special.betaln(a, b))
+        starts[0] = scipy.special.betainc(a, b, x)
+        starts[1] = np.exp(
+            scipy.special.xlogy(a, x) + scipy.special.xlog1py(b, -x) - scipy.special.betaln(a, b)
+        )
     work = (np.empty((arms, len(edges))), np.empty((arms, len(edges))), np.empty(arms, np.int64))
     tables = (table, step, near, kept, ends)
     rest = (np.ascontiguousarray(edges), lams, *tables, *starts, *work, out)
