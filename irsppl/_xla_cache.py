@@ -37,7 +37,7 @@ def switch_on() -> str | None:
         return None
     if not config.jax_enable_compilation_cache:
         return None
-    folder = pathlib.Path(wanted) if wanted else _user_folder() / f"xla-{_machine()}"
+    folder = pathlib.Path(wanted) if wanted else user_folder("xla")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -54,14 +54,15 @@ def switch_on() -> str | None:
     return str(folder)
 
 
-def _user_folder() -> pathlib.Path:
+def user_folder(what: str) -> pathlib.Path:
+    """Where compiled things of this processor are kept for the user."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
     elif sys.platform == "darwin":
         base = os.path.expanduser("~/Library/Caches")
     else:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(base) / "irsppl"
+    return pathlib.Path(base) / "irsppl" / f"{what}-{_machine()}"
 
 
 def _machine() -> str:

@@ -2,11 +2,31 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-import tempfile
+
+from irsppl._xla_cache import user_folder
 
 ROOT = pathlib.Path(__file__).parent.parent
+_MOST_BYTES = 4 * 2**30
+
+
+def kept() -> dict[str, str]:
+    """Where compiled programs are kept, for both workers of this run and for the next one.
+
+    Compilation is most of the time. JAX names a program by its code, and kernels lie in a folder
+    named by their sources: nothing stale can be served, and another clone finds them too.
+    """
+    folder = pathlib.Path(os.environ.get("IRSPPL_TEST_CACHE") or user_folder("tests"))
+    if sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) > _MOST_BYTES:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+        "NUMBA_CACHE_DIR": str(folder / "numba"),
+    }
 
 
 def main() -> int:
@@ -16,19 +36,13 @@ def main() -> int:
         ["mypy"],
         ["pytest", "-q", "-n", "auto", "--dist", "worksteal", *sys.argv[1:]],
     ]
-    # Compilation is most of the time: what one worker has compiled, the others need not.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
-        shared = {
-            "JAX_COMPILATION_CACHE_DIR": cache,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
-        }
-        for step in steps:
-            print("$", *step, flush=True)
-            command = [sys.executable, "-m", *step]
-            code = subprocess.run(command, cwd=ROOT, env=shared | os.environ).returncode
-            if code:
-                return code
+    shared = kept()
+    for step in steps:
+        print("$", *step, flush=True)
+        command = [sys.executable, "-m", *step]
+        code = subprocess.run(command, cwd=ROOT, env=shared | os.environ).returncode
+        if code:
+            return code
     return 0
 
 

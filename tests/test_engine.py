@@ -8,9 +8,11 @@ alarm with probability 0.3 percent.
 """
 
 import functools
+import importlib
 import itertools
 import os
 import pathlib
+import pkgutil
 import subprocess
 import sys
 
@@ -21,6 +23,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numba import njit
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
 from scipy import integrate, stats
 
 import irsppl
@@ -29,6 +33,7 @@ from irsppl.engine import dispatch, verbs
 from irsppl.engine.families import family_of
 from irsppl.engine.situation import situation_of
 from irsppl.futures import draw_outcomes
+from irsppl.inner.cpu import compiling
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.inner.cpu.special import expected_gain
 from irsppl.penalties import FH
@@ -635,16 +640,26 @@ def test_a_second_process_finds_the_kernels(tmp_path):
     assert (told[0][1], told[1][1]) == ("0 1", "1 0")
 
 
-def test_kernels_are_kept_where_the_package_cannot_be_written(tmp_path, monkeypatch):
-    from irsppl.engine import cache
+def test_no_kernel_is_kept_by_numba_itself():
+    """It would not see that another file, of which the kernel calls something, has changed."""
+    found = 0
+    for package in (irsppl.engine, irsppl.inner):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, Dispatcher):
+                    found += 1
+                    assert isinstance(value._cache, compiling.Cache | NullCache), value
+    assert found > 150
 
+
+def test_kernels_are_kept_where_the_package_cannot_be_written(tmp_path, monkeypatch):
     blocked = tmp_path / "package"
     blocked.write_text("a file, so nothing can be put below it")
-    monkeypatch.setattr(cache, "_HERE", pathlib.Path(blocked))
-    monkeypatch.setattr(cache.numba.config, "CACHE_DIR", "")
+    monkeypatch.setattr(compiling, "_PACKAGE", pathlib.Path(blocked))
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    found = cache.folder.__wrapped__()
+    found = compiling.folder.__wrapped__()
     assert found is not None
-    assert cache.fingerprint() in found
+    assert compiling.fingerprint() in found
     assert not found.startswith(str(blocked))
     assert os.access(found, os.W_OK)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import irsppl
-from irsppl.engine import cache, families, kernel, makers
+from irsppl.engine import families, kernel, makers
 from irsppl.futures import draw_outcomes
+from irsppl.inner.cpu import compiling
 from irsppl.policies import find_policy
 
 from .conftest import within
@@ -62,7 +63,7 @@ def test_a_policy_is_one_file_and_its_rule_another(recipes, monkeypatch):
     compiled = irsppl.simulate(bandit, policy, num_replications=50)
     np.testing.assert_array_equal(traced["pulls"], compiled["pulls"])
     # A process that has not this module reads the same folder of kernels.
-    kept = [path.read_bytes() for path in pathlib.Path(cache.folder()).iterdir()]
+    kept = [path.read_bytes() for path in pathlib.Path(compiling.folder()).iterdir()]
     assert kept
     assert not any(maker.__module__.encode() in data for data in kept)
 

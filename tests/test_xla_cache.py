@@ -23,7 +23,8 @@ class Config:
 def switch(monkeypatch, tmp_path):
     """(config, environment) -> what was switched on, with a home of its own."""
     monkeypatch.setattr(_xla_cache.compilation_cache, "reset_cache", lambda: None)
-    monkeypatch.setattr(_xla_cache, "_user_folder", lambda: tmp_path / "home" / "irsppl")
+    home = tmp_path / "home" / "irsppl"
+    monkeypatch.setattr(_xla_cache, "user_folder", lambda what: home / f"{what}-machine")
     for name in (_xla_cache.VARIABLE, *filter(lambda n: n.startswith("JAX_"), os.environ)):
         monkeypatch.delenv(name, raising=False)
 

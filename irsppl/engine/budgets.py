@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.knapsack import SHIFTS, constant_batch, groups_batch
 from irsppl.inner.cpu.rng import KERNEL
 

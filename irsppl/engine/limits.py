@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.cache import kernel
 from irsppl.engine.families.cloud import choose_in, even_out, start_cloud, weigh, weigh_known
 from irsppl.engine.families.weights import atom_of
 from irsppl.engine.limits import Delayed, Prompt, Waiting
 from irsppl.engine.verbs import implements
-from irsppl.inner.cpu.rng import seed_state
+from irsppl.inner.cpu.compiling import njit
+from irsppl.inner.cpu.rng import KERNEL, seed_state
 
 RUNNING: Final = 0
 ASKS_DENSITY: Final = 1  # of its next reward at its points
@@ -78,7 +78,7 @@ def _(delay, s):
     delay.now[0] = s
 
 
-@kernel
+@njit(**KERNEL)
 def begin(clouds: Any, stage: Stage, inbox: Inbox, weights: Any, seeds: Any, count: int) -> None:
     """Every replication at the start; those from ``count`` on are padding."""
     for s in range(seeds.size):
@@ -91,7 +91,7 @@ def begin(clouds: Any, stage: Stage, inbox: Inbox, weights: Any, seeds: Any, cou
         start_cloud(clouds, s, weights)
 
 
-@kernel
+@njit(**KERNEL)
 def _judge(stage: Stage, s: int, ess: float, enough: float) -> None:
     """The reward that is being brought in has been weighed: enter it, and see what it has left."""
     arm = stage.arm[s]
@@ -108,7 +108,7 @@ def _judge(stage: Stage, s: int, ess: float, enough: float) -> None:
     stage.status[s] = RUNNING
 
 
-@kernel
+@njit(**KERNEL)
 def advance(
     rule: Any,
     clouds: Any,
@@ -197,7 +197,7 @@ def advance(
         stage.time[s] = t
 
 
-@kernel
+@njit(**KERNEL)
 def take_in_rows(clouds: Any, stage: Stage, who: Any, logs: Any, row: Any, enough: float) -> None:
     """The rewards of replications ``who``, with log-densities ``logs`` [B, n]; row [N] is work."""
     points = logs.shape[1]
@@ -214,7 +214,7 @@ def take_in_rows(clouds: Any, stage: Stage, who: Any, logs: Any, row: Any, enoug
         _judge(stage, s, weigh(clouds, s, stage.arm[s], row, enough), enough)
 
 
-@kernel
+@njit(**KERNEL)
 def moved(clouds: Any, stage: Stage, who: Any, inflation: Any, points: int) -> None:
     """The clouds of these replications have new points: they weigh the same."""
     for i in range(who.size):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from irsppl.engine import verbs
-from irsppl.engine.cache import kernel
-from irsppl.inner.cpu.rng import seed_state
+from irsppl.inner.cpu.compiling import njit
+from irsppl.inner.cpu.rng import KERNEL, seed_state
 
 
-@kernel
+@njit(**KERNEL)
 def play(
     rule: Any,
     family: Any,

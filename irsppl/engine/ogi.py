@@ -12,7 +12,6 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
@@ -28,6 +27,7 @@ from irsppl.engine.families.natural import (
 from irsppl.engine.families.normal_gamma import NormalInverseGamma
 from irsppl.engine.families.points import Points
 from irsppl.engine.verbs import implements
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import normal_excess
 

@@ -13,11 +13,11 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON, NORMAL_NORMAL
 from irsppl.inner.cpu.rng import KERNEL
 

@@ -34,8 +34,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
+
+from irsppl.inner.cpu.compiling import njit
 
 __all__ = ["GittinsTable", "gittins_index", "index_table"]
 

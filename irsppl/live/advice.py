@@ -9,15 +9,13 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
-from numba import njit
 
 from irsppl._checks import as_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
 from irsppl.bounds import Bounds, bound
 from irsppl.certificates import default_penalties
-from irsppl.inner.cpu import families, rng
-from irsppl.inner.cpu.rng import KERNEL
+from irsppl.inner.cpu import families
 from irsppl.policies.paths import seeds_of
 
 _DRAWS = 4000
@@ -171,29 +169,13 @@ def draw_means(belief: Belief, key: Array) -> Float[np.ndarray, "S K"]:
     if state is None:
         return np.asarray(_draw(belief, jax.random.split(key, _DRAWS)), np.float64)
     out = np.empty((_DRAWS, belief.num_arms))
-    _draw_on_host(*state, seeds_of(key, "advice", 0, _DRAWS), np.empty(4, np.uint64), out)
+    families.sample_means(*state, seeds_of(key, "advice", 0, _DRAWS), np.empty(4, np.uint64), out)
     return out
 
 
 @eqx.filter_jit
 def _draw(belief: Belief, keys: Array) -> Float[Array, "S K"]:
     return jax.vmap(belief.sample_means)(keys)
-
-
-@njit(**KERNEL)
-def _draw_on_host(
-    family: int,
-    xi: np.ndarray,
-    nu: np.ndarray,
-    noise: np.ndarray,
-    seeds: np.ndarray,
-    stream: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    for s in range(seeds.shape[0]):
-        rng.seed_state(seeds[s], stream)
-        for a in range(xi.shape[0]):
-            out[s, a] = families.sample_mean(stream, family, xi[a], nu[a], noise[a])
 
 
 def _periods(bandit: Bandit) -> float:

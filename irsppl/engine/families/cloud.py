@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.cache import kernel
 from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.points import Points
 from irsppl.engine.families.weights import BLOCK, SUMS, dot, settle
 from irsppl.engine.verbs import INLINE, implements
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 
@@ -138,7 +137,7 @@ def place_separate(clouds: SeparateClouds, row: int, arm: int, mu: Any, mass: An
             clouds.logs[row, arm] = np.log(clouds.likelihood[row, arm])
 
 
-@kernel
+@njit(**KERNEL)
 def tabulate(mass: Any, likelihood: Any, law: Any) -> None:
     """From probabilities [r, n]: rows scaled to a largest entry of 1 [R, N], sums [N, R]."""
     atoms, points = mass.shape

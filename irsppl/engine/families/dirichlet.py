@@ -14,13 +14,13 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.weights import SUMS, atom_of, draw_atom, tally
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 _LOG_T: Final = np.linspace(-10.0, 7.0, 256)

@@ -6,13 +6,13 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.futures import bracket
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import NORMAL_NORMAL
 from irsppl.inner.cpu.special import expected_gain
 

@@ -6,12 +6,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_cdf
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
@@ -39,6 +38,7 @@ from irsppl.engine.families.weights import (
     tally,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
+from irsppl.inner.cpu.compiling import njit
 
 
 class Points(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 # Share of the largest weight below which plans leave out a point at the end of its arm's stretch.

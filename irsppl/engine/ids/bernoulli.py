@@ -10,7 +10,6 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
@@ -25,6 +24,7 @@ from irsppl.engine.ids.mixture import (
 )
 from irsppl.engine.verbs import implements
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_start
 

@@ -11,7 +11,6 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
@@ -29,6 +28,7 @@ from irsppl.engine.ids.mixture import (
 )
 from irsppl.engine.verbs import implements
 from irsppl.inner.cpu import rng as random
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 # Gaussian beliefs are cut this many standard deviations from their mean; length of a panel.

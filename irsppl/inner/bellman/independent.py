@@ -4,7 +4,6 @@ import math
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.bellman.solution import (
@@ -21,6 +20,7 @@ from irsppl.inner.bellman.solution import (
     rank_table,
     tie_band,
 )
+from irsppl.inner.cpu.compiling import njit
 
 # Numbers that a block of predictive rows takes while it is worked on.
 _BLOCK: Final = 4_000_000

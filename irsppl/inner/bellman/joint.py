@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.bellman.independent import (
@@ -24,6 +23,7 @@ from irsppl.inner.bellman.solution import (
     rank_table,
     tie_band,
 )
+from irsppl.inner.cpu.compiling import njit
 
 
 @njit(cache=True, nogil=True)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
+
+from irsppl.inner.cpu.compiling import njit
 
 MAX_STATES: Final = 200_000_000
 """Default limit on state evaluations of the general solvers (seconds to a minute)."""

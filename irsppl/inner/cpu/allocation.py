@@ -22,9 +22,9 @@ the maximum given what the later arms took.
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = ["PAD", "allocate_batch", "row_stride", "solve", "workspace"]

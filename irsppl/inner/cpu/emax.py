@@ -24,9 +24,9 @@ import math
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import (
     BETA_BERNOULLI,
     GAMMA_POISSON,

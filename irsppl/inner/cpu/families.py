@@ -21,10 +21,10 @@ import math
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.cpu import rng
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = [
@@ -171,3 +171,20 @@ def as_rewards(rewards: ArrayLike) -> NDArray[np.floating]:
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
     return np.ascontiguousarray(array)
+
+
+@njit(**KERNEL)
+def sample_means(
+    family: int,
+    xi: np.ndarray,
+    nu: np.ndarray,
+    noise: np.ndarray,
+    seeds: np.ndarray,
+    stream: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """One draw of the arms' true means for each seed, into ``out`` [S, K]."""
+    for s in range(seeds.shape[0]):
+        rng.seed_state(seeds[s], stream)
+        for a in range(xi.shape[0]):
+            out[s, a] = sample_mean(stream, family, xi[a], nu[a], noise[a])

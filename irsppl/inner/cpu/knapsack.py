@@ -25,9 +25,9 @@ Ties are those of ``irsppl.inner.knapsack``.
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = ["constant", "feedback", "groups"]

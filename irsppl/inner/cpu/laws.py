@@ -1,8 +1,8 @@
 """Laws of an arm's mean in the natural families but the Gaussian one: Beta, Gamma, 1 / Gamma."""
 
 import numpy as np
-from numba import njit
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_start, gamma_start

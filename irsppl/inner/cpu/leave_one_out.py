@@ -12,11 +12,11 @@ which is most of the speed.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD, row_stride
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = [

@@ -8,11 +8,11 @@ least K n0 periods left a decision costs K n0 draws and O(K^2 n0) additions, wha
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = ["Scratch", "mix_batch", "solve", "workspace"]

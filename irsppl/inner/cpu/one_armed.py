@@ -13,9 +13,9 @@ Gaussian posterior mean in units of its standard deviation (see :func:`gaussian_
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = [

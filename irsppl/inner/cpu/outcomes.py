@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.inner.cpu import rng
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import (
     BETA_BERNOULLI,
     GAMMA_EXPONENTIAL,

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 import scipy
-from numba import njit
 from numpy.typing import NDArray
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.one_armed import REACH, binary_slopes, gaussian_slopes
 from irsppl.inner.cpu.rng import KERNEL
 

@@ -13,9 +13,10 @@ import math
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numba.core.options import DefaultOptions
 from numpy.typing import NDArray
+
+from irsppl.inner.cpu.compiling import njit
 
 __all__ = [
     "KERNEL",

@@ -10,10 +10,10 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from irsppl.inner.cpu import families
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.one_armed import REACH, gaussian_slopes
 from irsppl.inner.cpu.rng import KERNEL
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.lagrangian.relaxation import (
     MAX_BYTES,
     Floats,

@@ -3,8 +3,9 @@
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
+
+from irsppl.inner.cpu.compiling import njit
 
 MAX_BYTES: Final = 1_000_000_000
 """Default limit on memory."""

@@ -1,10 +1,10 @@
 """Compiled kernels on disk, in a folder named by what they were compiled from.
 
 numba's own cache knows a kernel's own file only, and would serve a kernel that is stale because
-something it calls has changed. Here the folder's name holds a hash of every source that a kernel of
-the engine can reach, so a changed file is a new folder. A rule or family from outside the package
-is compiled anew in each process: its sources are not among those, and another process, which may
-not have its module at all, must be able to read the folder.
+something it calls has changed. Here the folder's name holds a hash of every source that a kernel
+can reach, so a changed file is a new folder, and copies of the package share what is the same. A
+rule or family from outside the package is compiled anew in each process: its sources are not among
+those, and another process, which may not have its module at all, must be able to read the folder.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ import os
 import pathlib
 import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
-from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.serialize import dumps
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 from numba.misc.appdirs import AppDirs
 
-from irsppl.engine.verbs import OPTIONS
-
-_HERE = pathlib.Path(__file__).parent
-_SOURCES = (_HERE, _HERE.parent / "inner")
+_PACKAGE = pathlib.Path(__file__).parents[2]
+_SOURCES = (_PACKAGE / "engine", _PACKAGE / "inner")
 
 
 @functools.cache
@@ -37,7 +34,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for folder in _SOURCES:
         for path in sorted(folder.rglob("*.py")):
-            digest.update(str(path.relative_to(_HERE.parent)).encode())
+            digest.update(str(path.relative_to(_PACKAGE)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -49,7 +46,7 @@ def folder() -> str | None:
     user = os.getuid() if hasattr(os, "getuid") else 0
     places = [
         numba.config.CACHE_DIR and os.path.join(numba.config.CACHE_DIR, "irsppl"),
-        str(_HERE / "__pycache__"),
+        str(_PACKAGE / "__pycache__"),
         own,
         os.path.join(tempfile.gettempdir(), f"irsppl-{user}"),
     ]
@@ -118,7 +115,7 @@ def _classes(of: Any) -> Iterator[type]:
             yield from _classes(part)
 
 
-class _Cache(FunctionCache):
+class Cache(FunctionCache):
     _impl_class = _Impl
 
     def __init__(self, function: Any):
@@ -131,13 +128,17 @@ class _Cache(FunctionCache):
         if any(c.__module__.partition(".")[0] != __package__.partition(".")[0] for c in classes):
             return None
         _, machine, code = super()._index_key(sig, codegen)
-        names = [f"{c.__module__}.{c.__qualname__}" for c in classes]
+        names = [f"{c.__module__}.{c.__qualname__}" for c in classes] + [self._py_func.__module__]
         return hashlib.sha256(repr((sig, names, machine, code)).encode()).hexdigest()[:24]
 
 
-def kernel(function: Any) -> Any:
-    """`njit`, cached by the sources of the whole engine; not cached where no place is writable."""
-    compiled = njit(**OPTIONS)(function)
-    if folder() is not None:
-        compiled._cache = _Cache(function)
-    return compiled
+def njit(cache: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """numba's, with `cache` by the sources of all kernels; none where no place is writable."""
+
+    def compile(function: Any) -> Any:
+        compiled = numba.njit(**options)(function)
+        if cache and folder() is not None:
+            compiled._cache = Cache(function)
+        return compiled
+
+    return compile
