@@ -112,21 +112,6 @@ def test_dirichlet_law_two_ways():
     assert three == pytest.approx(two, abs=1e-7)
 
 
-def test_laws_agree_with_enumeration(bounds):
-    arms = [laws.BetaBernoulli(1, 1.5), laws.BetaBernoulli(2, 2)]
-    assert laws.w_ts(arms, 4) == pytest.approx(bounds["beta"]["ts"], abs=1e-10)
-    assert laws.w_fh(arms, 4) == pytest.approx(bounds["beta"]["irs.fh"], abs=1e-12)
-    assert laws.w_ff(arms, 4) == pytest.approx(bounds["beta"]["irs.ff"], abs=1e-12)
-    late = bounds["beta delay"]
-    assert laws.w_fh(arms, 4, delay=(99, 1)) == pytest.approx(late["irs.fh"], abs=1e-12)
-    assert laws.w_ff(arms, 4, delay=(99, 1)) == pytest.approx(late["irs.ff"], abs=1e-12)
-    values = (-1, 0.3, 2)
-    arms = [laws.DirichletCategorical(a, values) for a in ((1, 2, 0.5), (1, 1, 1))]
-    assert laws.w_ts(arms, 2) == pytest.approx(bounds["dirichlet"]["ts"], abs=1e-9)
-    assert laws.w_fh(arms, 2) == pytest.approx(bounds["dirichlet"]["irs.fh"], abs=1e-12)
-    assert laws.w_ff(arms, 2) == pytest.approx(bounds["dirichlet"]["irs.ff"], abs=1e-12)
-
-
 # --- the paper's rules and the NumPy baseline ---------------------------------------------
 
 
