@@ -20,6 +20,7 @@ import numpyro.distributions as dist
 
 import irsppl
 from irsppl import engine
+from irsppl.beliefs import InKernels
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
@@ -210,7 +211,7 @@ def rules(paths, cores):
         for name, make in kinds.items():
             belief = make()
             if policy == "irs.v-emax":
-                if belief.kernel_state() is None:
+                if not isinstance(belief, InKernels):
                     continue
                 belief = jax.tree.map(lambda leaf: leaf[1:], belief)
             bandit = irsppl.Bandit(belief, HORIZON)

@@ -11,11 +11,12 @@ import jax
 
 from irsppl._progress import Progress
 from irsppl.bandit import Bandit
+from irsppl.beliefs import InKernels
 
 
 def threads_for(bandit: Bandit, compiled: bool, workers: int | None) -> int:
     """How many threads may work: several only where CPU kernels do it, not XLA."""
-    if not compiled or bandit.belief.kernel_state() is None:
+    if not compiled or not isinstance(bandit.belief, InKernels):
         return 1
     return workers or os.cpu_count() or 1
 

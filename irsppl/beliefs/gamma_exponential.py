@@ -19,11 +19,12 @@ from irsppl._checks import (
     require_pseudo_counts,
     same_arms,
 )
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class GammaExponential(Conjugate):
+class GammaExponential(Conjugate, ExactLaws):
     """reward ~ Exponential(rate theta), theta ~ Gamma(shape, rate); mean reward 1 / theta.
 
     The prior mean of 1 / theta is rate / (shape - 1), finite only for shape > 1.
@@ -63,13 +64,13 @@ class GammaExponential(Conjugate):
                     f"reward of an exponential arm must be finite and not negative, got {reward!r}"
                 )
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         return self._replace(
             shape=self.shape.at[arm].add(1),
             rate=self.rate.at[arm].add(jnp.asarray(reward, self.rate.dtype)),
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
         return self._replace(
             shape=self.shape[:, None] + n,

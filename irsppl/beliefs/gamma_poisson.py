@@ -18,11 +18,12 @@ from irsppl._checks import (
     require_pseudo_counts,
     same_arms,
 )
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
 
-class GammaPoisson(Conjugate):
+class GammaPoisson(Conjugate, ExactLaws):
     """reward ~ Poisson(theta), theta ~ Gamma(shape, rate)."""
 
     shape: Float[Array, " K"]
@@ -49,13 +50,13 @@ class GammaPoisson(Conjugate):
             if not np.all(np.isfinite(host) & (host >= 0) & (host == np.round(host))):
                 raise ValueError(f"reward of a Poisson arm must be 0, 1, 2, ..., got {reward!r}")
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         return self._replace(
             shape=self.shape.at[arm].add(jnp.asarray(reward, self.shape.dtype)),
             rate=self.rate.at[arm].add(1),
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
         return self._replace(
             shape=self.shape[:, None] + path_sums(rewards.astype(self.shape.dtype)),

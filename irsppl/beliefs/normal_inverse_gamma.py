@@ -19,11 +19,12 @@ from irsppl._checks import (
     require_positive,
     same_arms,
 )
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class NormalInverseGamma(Conjugate):
+class NormalInverseGamma(Conjugate, ExactLaws):
     """reward ~ N(mu, sigma^2), mu ~ N(mean, sigma^2 / precision), 1 / sigma^2 ~ Gamma(shape, rate).
 
     The mean's marginal law is Student t with 2 shape degrees of freedom, so shape > 1/2 is needed
@@ -63,7 +64,7 @@ class NormalInverseGamma(Conjugate):
     def check_reward(self, arm: Any, reward: Any) -> None:
         require_finite("reward", reward)
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         kappa, deviation = self.precision[arm], reward - self.mean[arm]
         return self._replace(
             mean=self.mean.at[arm].add(deviation / (kappa + 1)),
@@ -72,7 +73,7 @@ class NormalInverseGamma(Conjugate):
             rate=self.rate.at[arm].add(0.5 * kappa * deviation**2 / (kappa + 1)),
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         # Sums of deviations from the prior mean, so that squares do not cancel in float32.
         deviations = rewards.astype(self.mean.dtype) - self.mean[:, None]
         first, second = path_sums(deviations), path_sums(deviations**2)
@@ -85,8 +86,8 @@ class NormalInverseGamma(Conjugate):
             rate=self.rate[:, None] + 0.5 * jnp.maximum(second - first**2 / kappa, 0),
         )
 
-    def path_means(self, rewards: Array) -> Array:
-        return self.along(rewards).mean
+    def _path_means(self, rewards: Array) -> Array:
+        return self.posteriors_along(rewards).mean
 
     def _sample_parameters(self, key: Array) -> tuple[Array, tuple[Array, Array]]:
         keys = per_arm_keys(key, self.num_arms)

@@ -13,7 +13,7 @@ from numba import njit
 
 from irsppl._checks import as_key
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief
+from irsppl.beliefs import Belief, InKernels
 from irsppl.bounds import Bounds, bound
 from irsppl.certificates import default_penalties
 from irsppl.inner.cpu import families, rng
@@ -167,9 +167,9 @@ def stopping(bandit: Bandit, key: Array) -> Stopping:
 
 def draw_means(belief: Belief, key: Array) -> Float[np.ndarray, "S K"]:
     """Draws of the arms' true means; on the host where two numbers say all of an arm."""
-    state = belief.kernel_state()
-    if state is None:
+    if not isinstance(belief, InKernels):
         return np.asarray(_draw(belief, jax.random.split(key, _DRAWS)), np.float64)
+    state = belief.kernel_state()
     out = np.empty((_DRAWS, belief.num_arms))
     _draw_on_host(*state, seeds_of(key, "advice", 0, _DRAWS), np.empty(4, np.uint64), out)
     return out

@@ -14,12 +14,13 @@ from irsppl._fields import changed
 from irsppl.beliefs import (
     Belief,
     BetaBernoulli,
+    Conjugate,
     GammaExponential,
     GammaPoisson,
+    InKernels,
     LinearGaussian,
     NormalNormal,
 )
-from irsppl.beliefs._conjugate import Conjugate
 from irsppl.beliefs._points import Points
 from irsppl.beliefs.quadrature import Record
 
@@ -29,9 +30,8 @@ class HostBelief:
 
     def __init__(self, start: Belief, sums: np.ndarray | None = None, told: Any = None):
         self.start = start
-        state = start.kernel_state()
-        assert state is not None
-        self.family, self.xi, self.nu, self.noise = state
+        assert isinstance(start, InKernels)
+        self.family, self.xi, self.nu, self.noise = start.kernel_state()
         size = start.num_arms
         self.sums = np.zeros(size) if sums is None else np.array(sums, np.float64)
         self.told = np.zeros(size) if told is None else np.array(told, np.float64)
@@ -104,7 +104,7 @@ Held = HostBelief | JaxBelief
 
 
 def hold(belief: Belief) -> Held:
-    return JaxBelief(belief) if belief.kernel_state() is None else HostBelief(belief)
+    return HostBelief(belief) if isinstance(belief, InKernels) else JaxBelief(belief)
 
 
 def unpacked(told: dict[str, Any]) -> Held:

@@ -15,6 +15,7 @@ import numpy as np
 from irsppl._checks import as_count, one_of
 from irsppl._fields import changed
 from irsppl.bandit import Bandit
+from irsppl.beliefs import sized
 from irsppl.live import codec, models, store, views
 from irsppl.live.beliefs import JaxBelief, joined, restricted
 from irsppl.live.checks import as_number, check_text
@@ -139,7 +140,7 @@ class Experiment(Kept):
             bandit = codec.unpack(facts["bandit"].tobytes(), used, f"the bandit of {place.name}")
             differs = told is not None and (agreed or told["sha256"] != facts["model"]["sha256"])
             if differs:
-                belief = models.rebuilt(bandit.belief, used).sized(int(bandit.remaining))
+                belief = sized(models.rebuilt(bandit.belief, used), int(bandit.remaining))
                 bandit = changed(bandit, belief=belief)
             self = cls(place, facts, bandit, made)
             self._library = models.Library(used, agreed or told, model, bool(differs))

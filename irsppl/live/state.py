@@ -12,6 +12,7 @@ import numpy as np
 
 from irsppl._fields import changed
 from irsppl.bandit import Bandit
+from irsppl.beliefs import sized
 from irsppl.delays import Delay
 from irsppl.live import beliefs
 from irsppl.live.codec import pack_with_models, unpack
@@ -156,7 +157,7 @@ class State:
     def bandit(self) -> Bandit:
         """The bandit of the open arms as play has come to it."""
         start, arms = self.start, self.open_arms
-        belief = beliefs.restricted(self.held.current(), arms).sized(self.horizon)
+        belief = sized(beliefs.restricted(self.held.current(), arms), self.horizon)
         place = np.full(self.num_arms, -1)
         place[arms] = np.arange(len(arms))
         played = place[np.array(self.arms, np.int32)]

@@ -101,9 +101,8 @@ def brief_values(
 ) -> dict[str, Float[np.ndarray, " S"]]:
     """Inner values (FF: unbiased estimates of them) of the futures with these keys, by name."""
     belief, periods = bandit.belief, int(bandit.remaining)
-    natural = belief.natural_state()
-    assert natural is not None
-    xi, nu = natural
+    assert isinstance(belief, Conjugate)
+    xi, nu = belief.natural_state()
     early = [p.early_pulls(bandit) for p in penalties.values() if isinstance(p, Mix)]
     feedback = any(isinstance(p, FF) for p in penalties.values())
     size = max([min(_EACH, periods - 1) if feedback else 1, *early])

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from irsppl._checks import as_count, one_of
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal
+from irsppl.beliefs._points import PointBelief
 from irsppl.policies._base import Policy
 
 # Edges of the panels of the integral, in standard deviations from each arm's mean.
@@ -79,9 +80,8 @@ class IDS(Policy):
             return _gaussian_terms(belief, self.mutual(False))
         if belief.is_independent:
             return _cell_terms(belief)
-        points, weights = getattr(belief, "mu", None), getattr(belief, "weights", None)
-        if points is not None and weights is not None:  # joint points [N, K] with weights [N]
-            return _weighted_terms(points, weights)
+        if isinstance(belief, PointBelief):  # means [N, K], weights [N]
+            return _weighted_terms(belief.mu, belief.weights)
         means = jax.vmap(belief.sample_means)(jax.random.split(key, self.num_samples))
         return _weighted_terms(means, jnp.full(self.num_samples, 1 / self.num_samples))
 

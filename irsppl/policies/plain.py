@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl.beliefs import for_simulation
 from irsppl.outcomes import Outcome
 from irsppl.penalties import pending_of, ready
 from irsppl.policies._base import Policy
@@ -117,7 +118,7 @@ def play_plainly(
     policy: Policy, bandit: Bandit, stream: Array, label: str, total: int
 ) -> Callable[[Outcome, int, int], np.ndarray]:
     """A function (futures, number of the first, how many count) -> arms [S, T], -1 for no pull."""
-    start = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+    start = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
     state = _State(start)
     reason = getattr(policy, "reason", "it decides on the host")
     read = ArmCheck(label, bandit)
