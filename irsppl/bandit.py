@@ -205,13 +205,13 @@ class Bandit(eqx.Module):
     def sample_outcome(self, key: Any) -> Outcome:
         """A future of the current belief, with `size` rewards per arm."""
         key = as_key(key) if is_concrete(key) else key
-        return self._complete(key, self.belief.draw(key, self.size), running=True)
+        return self.completed(key, self.belief.draw(key, self.size), running=True)
 
     def sample_truth(self, key: Array) -> Outcome:
         """A future for bounds and simulations: from the user's prior itself (see the belief)."""
-        return self._complete(key, self.belief.draw_truth(key, self.size), running=False)
+        return self.completed(key, self.belief.draw_truth(key, self.size), running=False)
 
-    def _complete(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
+    def completed(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
         """The same future with its delays and its end, where these are random too."""
         delays, periods = self.sample_delays(key), self.sample_periods(key, running)
         if delays is None and periods is None:
@@ -268,7 +268,7 @@ class Bandit(eqx.Module):
 
         return jax.vmap(of_arm)(jnp.arange(self.num_arms)).astype(jnp.int32)
 
-    def _shrunk(self, size: int) -> Bandit:
+    def trimmed(self, size: int) -> Bandit:
         """The same state in arrays sized for at most `size` periods left, without the record."""
         return eqx.tree_at(
             lambda b: (b.pulled, b.seen, b.room),
@@ -279,7 +279,7 @@ class Bandit(eqx.Module):
 
     def without_record(self) -> Bandit:
         """The same, without the record of pulls where nothing is pending and nothing can be."""
-        return self if self.pending or self.delay is not None else self._shrunk(self.size)
+        return self if self.pending or self.delay is not None else self.trimmed(self.size)
 
     def __repr__(self) -> str:
         name = type(self.belief).__name__

@@ -52,7 +52,7 @@ def _draw(bandit: Bandit, key: Array, numbers: Array, means: Array | None) -> Ou
         if means is None:
             return bandit.sample_truth(own)
         rewards = bandit.belief.sample_rewards_at(own, means, bandit.size)
-        return bandit._complete(own, Outcome(means, rewards), running=False)
+        return bandit.completed(own, Outcome(means, rewards), running=False)
 
     return jax.vmap(one)(numbers)
 

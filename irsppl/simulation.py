@@ -242,8 +242,8 @@ def _describe(policy: Policy) -> str:
         for name, value in vars(policy).items()
         if isinstance(value, (bool, int, float, str))
     }
-    told = ", ".join(f"{name}={value}" for name, value in fields.items())
-    return f"{policy.name}({told})" if told else policy.name
+    settings = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return f"{policy.name}({settings})" if settings else policy.name
 
 
 def simulate(
@@ -311,7 +311,7 @@ def simulate(
     if isinstance(bandit.belief, Upkeep):
         bandit.belief.check_resolution(int(bandit.remaining))
     if bandit.delay is None:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit.trimmed(int(bandit.remaining))
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
     total = num_replications
     play = _Play(bandit, named, key, first, total, means, outcomes, per_period, steady, workers)

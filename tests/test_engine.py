@@ -498,7 +498,7 @@ STEADY += [("ogi", "points", "law and delay")]
 def test_paths_without_chance_equal_the_traced_loop(rule, kind, limits):
     bandit = bandit_of(kind, limits)
     if bandit.delay is None:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit.trimmed(int(bandit.remaining))
     greedy = find_policy(rule)
     drawn = draw_outcomes(bandit, jax.random.key(3), 0, 64).bare()
     keys = jax.random.split(jax.random.key(0), 64)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from irsppl._checks import is_concrete
+from irsppl._fields import changed
 from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._points import PointBelief
 from irsppl.beliefs._subclouds import standard_error, warn_poor
@@ -42,11 +43,7 @@ class Cloud(Upkeep, PointBelief):
         return self.seen, self.rewards.shape[-1]
 
     def for_simulation(self) -> Self:
-        if not self.moving:
-            return self
-        copy = jax.tree.map(lambda leaf: leaf, self)  # a fresh object: nobody else holds it
-        object.__setattr__(copy, "moving", False)
-        return copy
+        return changed(self, moving=False)
 
     def wants_care(self) -> Bool[Array, ""]:
         return jnp.any(self.poor) & ~self.warned

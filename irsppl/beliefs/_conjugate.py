@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,15 +46,15 @@ class Conjugate(Belief):
         """Hyperparameters after the first 0..N rewards of each arm, fields `[K, N+1]`."""
 
     @abc.abstractmethod
-    def _sample_parameters(self, key: Array) -> tuple[Array, Any]:
-        """(means [K], whatever `_sample_rewards` needs)."""
+    def sample_parameters(self, key: Array) -> tuple[Array, Any]:
+        """(means [K], whatever `sample_rewards` needs)."""
 
     @abc.abstractmethod
-    def _sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
         """Rewards `[K, horizon]`; a longer horizon extends, never changes, a shorter one."""
 
     @abc.abstractmethod
-    def _sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
         """Sum of n rewards of each arm, drawn at once; n may be traced and may be 0."""
 
     @abc.abstractmethod
@@ -104,17 +103,17 @@ class Conjugate(Belief):
 
     def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
-        means, parameters = self._sample_parameters(parameter_key)
-        return Outcome(means, self._sample_rewards(reward_key, parameters, horizon))
+        means, parameters = self.sample_parameters(parameter_key)
+        return Outcome(means, self.sample_rewards(reward_key, parameters, horizon))
 
     def sample_means(self, key: Array) -> Array:
-        return self._sample_parameters(key)[0]
+        return self.sample_parameters(key)[0]
 
     def sample_future_means(self, key: Array, n: Array, horizon: int) -> Array:
         parameter_key, reward_key = jax.random.split(key)
-        _, parameters = self._sample_parameters(parameter_key)
+        _, parameters = self.sample_parameters(parameter_key)
         n = jnp.asarray(n)
-        return (self.xi + self._sample_sum(reward_key, parameters, n)) / (self.nu + n)
+        return (self.xi + self.sample_sum(reward_key, parameters, n)) / (self.nu + n)
 
     def sample_prefix(
         self, key: Array, size: int, n: Array
@@ -126,12 +125,12 @@ class Conjugate(Belief):
         with the same key.
         """
         parameter_key, reward_key = jax.random.split(key)
-        means, parameters = self._sample_parameters(parameter_key)
-        rewards = self._sample_rewards(reward_key, parameters, size)
+        means, parameters = self.sample_parameters(parameter_key)
+        rewards = self.sample_rewards(reward_key, parameters, size)
         n = jnp.asarray(n)
         # The arms' own keys are those of numbers below num_arms.
         rest_key = jax.random.fold_in(reward_key, self.num_arms)
-        rest = self._sample_sum(rest_key, parameters, jnp.maximum(n - size, 0))
+        rest = self.sample_sum(rest_key, parameters, jnp.maximum(n - size, 0))
         first = jnp.take(path_sums(rewards), jnp.minimum(n, size), axis=1)
         return means, rewards, (self.xi + first + rest) / (self.nu + n)
 
@@ -169,12 +168,6 @@ class Conjugate(Belief):
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         """Host (xi [K], nu [K]): posterior means are (xi + sum of rewards) / (nu + n)."""
         return host64(self.xi), host64(self.nu)
-
-    def _replace(self, **fields: Array) -> Self:
-        names = tuple(fields)
-        return eqx.tree_at(
-            lambda belief: [getattr(belief, name) for name in names], self, list(fields.values())
-        )
 
 
 class ConjugateFuture(IndependentFuture):

@@ -75,9 +75,9 @@ class JointPoints(PointBelief):
     def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
         chosen = jax.random.categorical(parameter_key, self.log_weights)
-        return self._outcome_at(chosen, reward_key, horizon)
+        return self.outcome_at(chosen, reward_key, horizon)
 
-    def _outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
+    def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
         own = jax.tree.map(lambda leaf: leaf[chosen], self.params)
 
         def draw(arm: Array) -> Array:

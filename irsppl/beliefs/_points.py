@@ -272,9 +272,9 @@ class Points(PointBelief, ExactLaws):
     def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
         chosen = jax.random.categorical(parameter_key, self.log_weights, axis=1)
-        return self._outcome_at(chosen, reward_key, horizon)
+        return self.outcome_at(chosen, reward_key, horizon)
 
-    def _outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
+    def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
         """The future of the arms' chosen points."""
         parts = []
         for g, (group, params) in enumerate(zip(self.groups, self.params, strict=True)):

@@ -11,6 +11,7 @@ from jax.scipy.special import betainc, betaln, xlog1py, xlogy
 from jaxtyping import Array, Float
 
 from irsppl._checks import as_floats, host64, is_concrete, require_pseudo_counts, same_arms
+from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
@@ -48,33 +49,33 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
 
     def given(self, arm: Array, reward: Array) -> Self:
         reward = jnp.asarray(reward, self.alpha.dtype)
-        return self._replace(
-            alpha=self.alpha.at[arm].add(reward), beta=self.beta.at[arm].add(1 - reward)
+        return changed(
+            self, alpha=self.alpha.at[arm].add(reward), beta=self.beta.at[arm].add(1 - reward)
         )
 
     def posteriors_along(self, rewards: Array) -> Self:
         wins = path_sums(rewards.astype(self.alpha.dtype))
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.alpha.dtype)[None, :]
-        return self._replace(alpha=self.alpha[:, None] + wins, beta=self.beta[:, None] + n - wins)
+        return changed(self, alpha=self.alpha[:, None] + wins, beta=self.beta[:, None] + n - wins)
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+    def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
         theta = jax.vmap(jax.random.beta)(keys, self.alpha, self.beta)
         return theta, theta
 
-    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
         keys = per_arm_keys(key, self.num_arms)
         uniforms = jax.vmap(lambda k: jax.random.uniform(k, (horizon,), parameters.dtype))(keys)
         return (uniforms < parameters[:, None]).astype(parameters.dtype)
 
-    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
         count = jnp.broadcast_to(n.astype(parameters.dtype), parameters.shape)
         return jax.random.binomial(key, count, parameters, dtype=parameters.dtype)
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
         if is_concrete(means) and np.any((np.asarray(means) < 0) | (np.asarray(means) > 1)):
             raise ValueError(f"means of Bernoulli arms must lie in [0, 1], got {means!r}")
-        return self._sample_rewards(key, jnp.asarray(means, self.alpha.dtype), horizon)
+        return self.sample_rewards(key, jnp.asarray(means, self.alpha.dtype), horizon)
 
     def mean_sd(self) -> Array:
         total = self.alpha + self.beta
@@ -107,8 +108,8 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
         """
         alpha, beta = self.alpha[:, None], self.beta[:, None]
         shape = x.shape
-        root = self._replace(
-            alpha=jnp.broadcast_to(alpha, shape), beta=jnp.broadcast_to(beta, shape)
+        root = changed(
+            self, alpha=jnp.broadcast_to(alpha, shape), beta=jnp.broadcast_to(beta, shape)
         )
         start = (*root._start(x), alpha, beta)
         inside = jnp.clip(x, 0, 1)

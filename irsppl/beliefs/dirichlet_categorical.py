@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irsppl._checks import as_floats, host64, is_concrete, require, require_finite, require_positive
+from irsppl._fields import changed
 from irsppl.beliefs._abilities import FiniteRewards, RewardTables
 from irsppl.beliefs._conjugate import Conjugate, per_arm_keys
 
@@ -71,25 +72,25 @@ class DirichletCategorical(Conjugate, FiniteRewards):
         return jax.nn.one_hot(category, self.values.shape[0], dtype=self.alpha.dtype)
 
     def given(self, arm: Array, reward: Array) -> Self:
-        return self._replace(alpha=self.alpha.at[arm].add(self._one_hot(reward)))
+        return changed(self, alpha=self.alpha.at[arm].add(self._one_hot(reward)))
 
     def posteriors_along(self, rewards: Array) -> Self:
         counts = jnp.cumsum(self._one_hot(rewards), axis=1)
         counts = jnp.pad(counts, ((0, 0), (1, 0), (0, 0)))
-        return self._replace(alpha=self.alpha[:, None, :] + counts)
+        return changed(self, alpha=self.alpha[:, None, :] + counts)
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+    def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
         probabilities = jax.vmap(jax.random.dirichlet)(keys, self.alpha)
         return probabilities @ self.values, probabilities
 
-    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
         keys = per_arm_keys(key, self.num_arms)
         uniforms = jax.vmap(lambda k: jax.random.uniform(k, (horizon,), parameters.dtype))(keys)
         edges = jnp.cumsum(parameters, axis=1)[:, None, :-1]
         return self.values[jnp.sum(uniforms[..., None] >= edges, axis=-1)]
 
-    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
         # A multinomial, as successive binomials of what is left.
         left = jnp.broadcast_to(n.astype(parameters.dtype), (self.num_arms,))
         rest = jnp.ones_like(left)

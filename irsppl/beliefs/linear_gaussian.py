@@ -96,11 +96,11 @@ class LinearGaussian(Belief, ExactMax):
             return
         spread = np.linalg.norm(host64(self.features) @ host64(self.root), axis=1)
         with np.errstate(over="ignore"):
-            told = (spread / host64(self.noise_sd)) ** 2
-        if not np.all(told <= np.finfo(self.mean.dtype).max ** 0.5):
+            worth = (spread / host64(self.noise_sd)) ** 2
+        if not np.all(worth <= np.finfo(self.mean.dtype).max ** 0.5):
             raise ValueError(
                 "noise_sd must not be that small beside the arms' prior standard deviations: a "
-                f"reward would weigh up to {told.max():.2g} times the prior, more than "
+                f"reward would weigh up to {worth.max():.2g} times the prior, more than "
                 f"{self.mean.dtype} can carry, got {np.asarray(self.noise_sd).tolist()} and "
                 f"{spread.tolist()}"
             )
@@ -123,8 +123,10 @@ class LinearGaussian(Belief, ExactMax):
         return self.root @ self.root.T
 
     def __repr__(self) -> str:
-        told = f"; {self.reason}" if self.reason else ""
-        return f"LinearGaussian belief of {self.num_arms} correlated arms, {self.dim} weights{told}"
+        reason = f"; {self.reason}" if self.reason else ""
+        return (
+            f"LinearGaussian belief of {self.num_arms} correlated arms, {self.dim} weights{reason}"
+        )
 
     # ---- the three questions
     def predictive_mean(self) -> Array:
@@ -230,8 +232,8 @@ class LinearGaussian(Belief, ExactMax):
         spread = x @ root
         if counts is not None:
             # Posterior means vary as F (I - A^-1) F' = F V diag(w^2 / (1 + w^2)) V' F'.
-            told = np.sqrt(np.asarray(counts, float) / host64(self.noise_sd) ** 2)
-            _, w, v = np.linalg.svd(told[:, None] * spread, full_matrices=False)
+            scale = np.sqrt(np.asarray(counts, float) / host64(self.noise_sd) ** 2)
+            _, w, v = np.linalg.svd(scale[:, None] * spread, full_matrices=False)
             spread = (spread @ v.T) * (w / np.hypot(1, w))[None, :]
         return float(expected_best(prior, spread))
 
@@ -339,14 +341,14 @@ def _graded(g: Float[Array, "K d"]) -> Float[Array, "K d"]:
     return g @ axes.T
 
 
-def _inverse_factor(told: Float[Array, "d d M"]) -> Float[Array, "d d M"]:
-    """L^-1, where L L' = I + told[:, :, m] is Cholesky's factorisation, for every m side by side.
+def _inverse_factor(precision: Float[Array, "d d M"]) -> Float[Array, "d d M"]:
+    """L^-1, where L L' = I + precision[:, :, m] (Cholesky's factorisation), all m side by side.
 
     Written out because jaxlib's batched LAPACK routines wait for the very threads that they run
     on: two simulations side by side on two cores would never end.
     """
-    size = told.shape[0]
-    eye = jnp.broadcast_to(jnp.eye(size, dtype=told.dtype)[:, :, None], told.shape)
+    size = precision.shape[0]
+    eye = jnp.broadcast_to(jnp.eye(size, dtype=precision.dtype)[:, :, None], precision.shape)
 
     def step(carry: tuple[Array, Array], j: Array) -> tuple[tuple[Array, Array], None]:
         left, inverse = carry
@@ -357,7 +359,7 @@ def _inverse_factor(told: Float[Array, "d d M"]) -> Float[Array, "d d M"]:
         inverse = (inverse - column[:, None] * row[None, :]).at[j].set(row)
         return (left - column[:, None] * column[None, :], inverse), None
 
-    (_, inverse), _ = jax.lax.scan(step, (told + eye, eye), jnp.arange(size))
+    (_, inverse), _ = jax.lax.scan(step, (precision + eye, eye), jnp.arange(size))
     return inverse
 
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from irsppl._fields import assemble
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._joint import JointPoints, joint_means
 from irsppl.beliefs._moves import first_step, kronecker
@@ -114,7 +115,7 @@ class Particles(Cloud, Points):
         params, mu, log_weights = jax.lax.cond(self.at_prior(), fresh, current)
         within = _bare(Points, self, params=params, mu=mu, log_weights=log_weights)
         chosen = jax.random.categorical(chosen_key, log_weights, axis=1)
-        outcome = within._outcome_at(chosen, reward_key, horizon)
+        outcome = within.outcome_at(chosen, reward_key, horizon)
         return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
     def law(self, n: int | None) -> None:
@@ -242,7 +243,7 @@ class JointParticles(Cloud, JointPoints):
         params, mu, log_weights = jax.lax.cond(self.at_prior(), fresh, current)
         within = _bare(JointPoints, self, params=params, mu=mu, log_weights=log_weights)
         chosen = jax.random.categorical(chosen_key, log_weights)
-        outcome = within._outcome_at(chosen, reward_key, horizon)
+        outcome = within.outcome_at(chosen, reward_key, horizon)
         return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
     def sized(self, horizon: int) -> Self:
@@ -355,8 +356,5 @@ def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -
 
 def _bare(kind: type[Any], belief: Any, **arrays: Any) -> Any:
     """Plain weighted points with these arrays, of the same models."""
-    made = object.__new__(kind)
-    for field in dataclasses.fields(kind):
-        value = arrays.get(field.name, getattr(belief, field.name))
-        object.__setattr__(made, field.name, value)
-    return made
+    names = [field.name for field in dataclasses.fields(kind)]
+    return assemble(kind, {name: arrays.get(name, getattr(belief, name)) for name in names})

@@ -70,19 +70,19 @@ class Advice:
     @property
     def text(self) -> str:
         arm = next(arm for arm in self.arms if arm.label == self.best)
-        told = (
+        words = (
             f"{self.best} is the best arm with probability {arm.best:.1%}. Stopping now and "
             f"playing it for the {self.remaining} periods that remain earns {self.value:.4g}; it "
             f"costs at most {self.loss:.3g}{_of(self.share)} on average"
         )
-        told += f" (95 %: {self.loss_95:.3g}{_of(self.share_95)})."
+        words += f" (95 %: {self.loss_95:.3g}{_of(self.share_95)})."
         earlier = [row for row in self.history if row["period"] < self.period]
         if earlier:
             then = earlier[-1]
-            told += f" At period {then['period']:.0f} it was {then['loss']:.3g} at most."
+            words += f" At period {then['period']:.0f} it was {then['loss']:.3g} at most."
         if self.share < 0.01:
-            return told + " Little can be gained by going on."
-        return told + " Going on may be worth it."
+            return words + " Little can be gained by going on."
+        return words + " Going on may be worth it."
 
     def __str__(self) -> str:
         return self.text

@@ -105,7 +105,7 @@ class Mix(PayoffPenalty):
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         # Without the record of pulls, posterior means are computed only as far as they count.
-        return super().values(bandit if bandit.pending else bandit._shrunk(bandit.size), outcomes)
+        return super().values(bandit if bandit.pending else bandit.trimmed(bandit.size), outcomes)
 
 
 def _host_payoffs(
@@ -151,5 +151,5 @@ def settled(key: Array, bandit: Bandit) -> Bandit:
     dynamic, _, _ = jax.lax.while_loop(
         lambda state: jnp.any(state[1] > 0), arrive, (dynamic, waiting, key)
     )
-    bare = bandit._shrunk(bandit.size)
+    bare = bandit.trimmed(bandit.size)
     return eqx.tree_at(lambda b: b.belief, bare, eqx.combine(dynamic, static))

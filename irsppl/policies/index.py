@@ -81,7 +81,7 @@ class Index(Policy):
             periods = bandit.sample_periods(key, running=True)
             return Outcome(outcome.means, outcome.rewards, belief, periods=periods)
 
-        return self.indices_given(bandit._shrunk(size), jax.vmap(look)(keys), only_best)
+        return self.indices_given(bandit.trimmed(size), jax.vmap(look)(keys), only_best)
 
     def indices_given(
         self, bandit: Bandit, outcomes: Any, only_best: bool = False

@@ -23,7 +23,8 @@ from irsppl.policies._base import Policy
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.plain import play_plainly
 
-# In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
+# In JAX the horizon is cut into segments, with shapes fixed in each and smaller in the next: one
+# program for all periods would plan every decision on arrays of the whole horizon.
 _SEGMENTS = 4
 
 
@@ -60,7 +61,7 @@ def play_traced(
         state = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
         played: list[Array] = []
         for size, length in segments(bandit.size, policy.grows):
-            state = state._shrunk(size)
+            state = state.trimmed(size)
             dynamic, static = eqx.partition(state, eqx.is_array)
 
             def step(dynamic: Any, t: Array, static: Any = static) -> tuple[Any, Array]:

@@ -80,7 +80,7 @@ class Clock:
     def __init__(self, label: str, reason: str, replications: int, periods: int):
         self.label, self.reason = label, reason
         self.total = replications * periods
-        self.made, self.started, self.told = 0, 0.0, False
+        self.made, self.started, self.warned = 0, 0.0, False
 
     def tick(self) -> None:
         self.made += 1
@@ -91,9 +91,9 @@ class Clock:
 
     def tell(self) -> None:
         """Once, in as good time as there is."""
-        if self.told:
+        if self.warned:
             return
-        self.told = True
+        self.warned = True
         timed = self.made - _WARM
         cost = ""
         if timed > 0:
@@ -186,7 +186,7 @@ def _play_one(
         for due in [entry for entry in owed if entry[0] <= now + t]:
             _, pull, arm, reward = due
             owed.remove(due)
-            player.told(arm, float(reward))
+            player.learn(arm, float(reward))
             if follow:
                 leaves = state.step(deliver, leaves, np.int32(pull), reward)
         if follow:
@@ -202,7 +202,7 @@ def _play_one(
         arms[t] = arm
         reward = host.rewards[i, arm, column[arm]]
         if not late_rewards:
-            player.told(arm, float(reward))
+            player.learn(arm, float(reward))
             if follow:
                 leaves = state.step(advance, leaves, np.int32(arm), reward)
         else:

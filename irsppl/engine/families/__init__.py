@@ -44,7 +44,7 @@ def family_of(belief: Belief, needs: frozenset[str]) -> Maker | None:
 
 def start_of(belief: Belief, needs: frozenset[str]) -> Start | None:
     """How paths begin where only the user's model can say what a reward does to the belief."""
-    made_of_points = _MAKERS.get(type(belief)) in (_points, _joint)
+    made_of_points = _MAKERS.get(type(belief)) in (_own_points, _shared_points)
     return cloud_start(belief, needs) if made_of_points else None
 
 
@@ -53,7 +53,7 @@ def _natural(belief: Any, needs: frozenset[str]) -> Maker:
     return lambda horizon, copies: natural(code, xi, nu, sd, horizon, copies)
 
 
-def _points(belief: Any, needs: frozenset[str]) -> Maker | None:
+def _own_points(belief: Any, needs: frozenset[str]) -> Maker | None:
     tables = _tables(belief)
     if tables is None:
         return decision_family(belief, needs)
@@ -61,7 +61,7 @@ def _points(belief: Any, needs: frozenset[str]) -> Maker | None:
     return lambda horizon, _: points(*tables, mu, horizon)
 
 
-def _joint(belief: Any, needs: frozenset[str]) -> Maker | None:
+def _shared_points(belief: Any, needs: frozenset[str]) -> Maker | None:
     if needs & {"path", "prefix"}:
         return None
     tables = _tables(belief)
@@ -119,11 +119,11 @@ _MAKERS: dict[type, Callable[[Any, frozenset[str]], Maker | None]] = {
     GammaPoisson: _natural,
     GammaExponential: _natural,
     NaturalState: _natural,
-    Points: _points,
-    Quadrature: _points,
-    Particles: _points,
-    JointPoints: _joint,
-    JointParticles: _joint,
+    Points: _own_points,
+    Quadrature: _own_points,
+    Particles: _own_points,
+    JointPoints: _shared_points,
+    JointParticles: _shared_points,
     NormalInverseGamma: _normal_gamma,
     DirichletCategorical: _dirichlet,
     LinearGaussian: _linear,
