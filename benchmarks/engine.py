@@ -20,6 +20,7 @@ import numpyro.distributions as dist
 
 import irsppl
 from irsppl import engine
+from irsppl.beliefs import InKernels
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
@@ -133,7 +134,7 @@ def policy_on(bandit, policy):
 def kernel_seconds(bandit, policy, paths):
     """(seconds per path, gain by a second thread), or None without a kernel; the best of three."""
     if bandit.delay is None:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit.trimmed(int(bandit.remaining))
     kernel = engine.kernel(find_policy(policy), bandit)
     if kernel is None:
         return None
@@ -210,7 +211,7 @@ def rules(paths, cores):
         for name, make in kinds.items():
             belief = make()
             if policy == "irs.v-emax":
-                if belief.kernel_state() is None:
+                if not isinstance(belief, InKernels):
                     continue
                 belief = jax.tree.map(lambda leaf: leaf[1:], belief)
             bandit = irsppl.Bandit(belief, HORIZON)

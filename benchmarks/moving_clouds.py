@@ -24,7 +24,7 @@ CLOUDS["1,024 moved"] = (1024, True)
 
 def bandit_of(points, moving):
     belief = irsppl.from_numpyro(student, num_arms=NUM_ARMS, num_particles=points)
-    return irsppl.Bandit(belief if moving else belief.for_simulation(), HORIZON)._shrunk(HORIZON)
+    return irsppl.Bandit(belief if moving else belief.for_simulation(), HORIZON).trimmed(HORIZON)
 
 
 def main(paths, policies):

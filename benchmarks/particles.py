@@ -107,11 +107,11 @@ def decisions(num_particles, num_arms, horizon):
     print(f"  particles {times['particles'] * 1e3:.2f} ms, conjugate ", end="")
     print(f"{times['conjugate'] * 1e3:.2f} ms: {ratio:.1f}x")
     belief, key = cloud, jax.random.key(0)
-    draw = eqx.filter_jit(lambda b, k: b._sample(k, horizon).rewards)
+    draw = eqx.filter_jit(lambda b, k: b.draw(k, horizon).rewards)
     rewards = draw(belief, key)
     table = seconds(eqx.filter_jit(lambda b, r: b._likelihoods(r)), belief, rewards)
     weights = seconds(eqx.filter_jit(lambda b, r: b._path_weights(r)), belief, rewards)
-    means = eqx.filter_jit(lambda b, r: b.path_means(r))
+    means = eqx.filter_jit(lambda b, r: b.along(r).own_means())
     payoffs = jnp.pad(jnp.cumsum(means(belief, rewards)[:, :-1], axis=1), ((0, 0), (1, 0)))
     parts = {
         "a sampled future": seconds(draw, belief, key),

@@ -156,8 +156,8 @@ def same_arms(**arrays: jax.Array) -> tuple[jax.Array, ...]:
     """The arrays in a common dtype; each must have one entry per arm, nothing is broadcast."""
     lengths = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} has {n}" for name, n in lengths.items())
-        raise ValueError(f"{', '.join(lengths)} must have one entry per arm: {told}")
+        sizes = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+        raise ValueError(f"{', '.join(lengths)} must have one entry per arm: {sizes}")
     dtype = jnp.result_type(*arrays.values())
     return tuple(array.astype(dtype) for array in arrays.values())
 

@@ -184,10 +184,10 @@ def spread(
     size = max(1, len(plan) // (8 * max(1, sum(client.nthreads().values()))))
     runs = [tuple(plan[i : i + size]) for i in range(0, len(plan), size)]
     done: dict[Any, list[Any]] = {}
-    with Progress(plan[-1][1], title, "rep", progress) as told:
+    with Progress(plan[-1][1], title, "rep", progress) as bar:
         for run, parts in on_cluster(client, work, runs, lambda run: f"{title}-{run[0][0]}"):
             done[run] = parts
-            told.update(run[-1][1] - run[0][0])
+            bar.update(run[-1][1] - run[0][0])
     return [part for run in runs for part in done[run]]
 
 

@@ -145,17 +145,17 @@ def _style(number: int) -> str:
     )
 
 
-def figure(name: str, told: str, picture: str, numbers: str) -> str:
+def figure(name: str, caption: str, picture: str, numbers: str) -> str:
     """A picture with its title, and its numbers for those who cannot see it."""
     return (
-        f"<figure>{live(name, picture)}<figcaption>{text(told)}</figcaption></figure>"
+        f"<figure>{live(name, picture)}<figcaption>{text(caption)}</figcaption></figure>"
         f"<details><summary>In numbers</summary>{numbers}</details>"
     )
 
 
 def lines(
     name: str,
-    told: str,
+    caption: str,
     x: np.ndarray,
     series: Mapping[str, np.ndarray],
     low: float,
@@ -195,15 +195,15 @@ def lines(
     key = f'<ul class="key">{"".join(items)}</ul>' if len(items) > 1 else ""
     picture = (
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{text(told)}; the numbers follow in a table">'
+        f'aria-label="{text(caption)}; the numbers follow in a table">'
         f"{frame}{ticks}{ends}{''.join(drawn)}</svg>{key}"
     )
     some = np.unique(np.linspace(0, len(x) - 1, min(len(x), _TABLE_ROWS)).astype(int))
     rows = [[f"{x[i]:.0f}", *(f"{y[i]:.4g}" for y in series.values())] for i in some]
-    return figure(name, told, picture, table(f"{name}-table", told, [unit, *series], rows))
+    return figure(name, caption, picture, table(f"{name}-table", caption, [unit, *series], rows))
 
 
-def intervals(name: str, told: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
+def intervals(name: str, caption: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
     """(label, low, mean, high) of each row as a bar with a dot; its table is the caller's."""
     low = min(row[1] for row in rows)
     high = max(row[3] for row in rows)
@@ -231,6 +231,6 @@ def intervals(name: str, told: str, rows: Sequence[tuple[str, float, float, floa
     )
     picture = (
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {tall + 26}" role="img" '
-        f'aria-label="{text(told)}; the numbers follow in a table">{"".join(drawn)}{ends}</svg>'
+        f'aria-label="{text(caption)}; the numbers follow in a table">{"".join(drawn)}{ends}</svg>'
     )
-    return f"<figure>{live(name, picture)}<figcaption>{text(told)}</figcaption></figure>"
+    return f"<figure>{live(name, picture)}<figcaption>{text(caption)}</figcaption></figure>"

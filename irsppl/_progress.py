@@ -38,7 +38,7 @@ class Progress:
                 smoothing=0,  # the time left from the mean speed: parts of the work differ much
             )
         self.begin = self.last = time.monotonic()
-        self.told = initial
+        self.shown = initial
 
     def __enter__(self) -> Progress:
         if self.bar is not None:
@@ -62,7 +62,7 @@ class Progress:
         elif self.lines and self.done < self.total:
             now = time.monotonic()
             since = now - self.last
-            tenth = self.done - self.told >= self.total / 10
+            tenth = self.done - self.shown >= self.total / 10
             if since >= _SECONDS or (tenth and since >= _SHORTEST):
                 self._line(now)
 
@@ -78,7 +78,7 @@ class Progress:
             file=sys.stderr,
             flush=True,
         )
-        self.last, self.told = now, self.done
+        self.last, self.shown = now, self.done
 
 
 def duration(seconds: float) -> str:

@@ -11,11 +11,12 @@ import jax
 
 from irsppl._progress import Progress
 from irsppl.bandit import Bandit
+from irsppl.beliefs import InKernels
 
 
 def threads_for(bandit: Bandit, compiled: bool, workers: int | None) -> int:
     """How many threads may work: several only where CPU kernels do it, not XLA."""
-    if not compiled or bandit.belief.kernel_state() is None:
+    if not compiled or not isinstance(bandit.belief, InKernels):
         return 1
     return workers or os.cpu_count() or 1
 
@@ -36,11 +37,11 @@ def run_chunks(
     interruption waits for nobody: what other threads still do is dropped.
     """
     done: list[Any] = [None] * len(plan)
-    with Progress(plan[-1][1], title, "rep", progress) as told:
+    with Progress(plan[-1][1], title, "rep", progress) as bar:
         if workers == 1 or len(plan) == 1:
             for i, (start, stop, size) in enumerate(plan):
                 done[i] = work(draw(start, stop, size), start, stop)
-                told.update(stop - start)
+                bar.update(stop - start)
             return done
         # A caller's `with jax.enable_x64()` holds for its own thread only.
         wide = jax.config.read("jax_enable_x64")
@@ -57,7 +58,7 @@ def run_chunks(
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     i = running.pop(future)
                     done[i] = future.result()
-                    told.update(plan[i][1] - plan[i][0])
+                    bar.update(plan[i][1] - plan[i][0])
 
         try:
             for i, chunk in enumerate(plan):

@@ -67,10 +67,12 @@ def user_folder(what: str) -> pathlib.Path:
 
 def _machine() -> str:
     """A short name of the processor and what it can do."""
-    told = [platform.machine(), platform.processor()]
+    features = [platform.machine(), platform.processor()]
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        told += next((line for line in lines if line.startswith(("flags", "Features"))), "").split()
+        features += next(
+            (line for line in lines if line.startswith(("flags", "Features"))), ""
+        ).split()
     except OSError:
         pass
-    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:12]
+    return hashlib.sha256(" ".join(features).encode()).hexdigest()[:12]

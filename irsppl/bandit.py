@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from irsppl._checks import MOST_PERIODS, as_count, as_key, check_number, is_concrete, side_key
-from irsppl.beliefs import Belief
+from irsppl.beliefs import Belief, sized
 from irsppl.beliefs._base import examined
 from irsppl.budgets import Purse, read_budget
 from irsppl.delays import Delay, read_delay
@@ -95,7 +95,7 @@ class Bandit(eqx.Module):
         dtype = belief.predictive_mean().dtype
         self.survivor = None if survivor is None else jnp.asarray(survivor, dtype)
         self.law = None if survivor is None else SurvivorTable(survivor)
-        self.belief = belief.sized(periods)
+        self.belief = sized(belief, periods)
         self.horizon = periods
         self.room = Room(periods)
         self.delay = read_delay(delay, belief.num_arms, periods)
@@ -165,7 +165,7 @@ class Bandit(eqx.Module):
     def _settled(self, played: tuple[Bandit, Array], arm: Any, reward: Any) -> Bandit:
         """The bandit after a reward, if its belief is one; what it has to say is said."""
         bandit, state = played
-        belief = self.belief.settled(bandit.belief, state, arm, reward).tell()
+        belief = self.belief.settled(bandit.belief, state, arm, reward)
         if belief is bandit.belief:
             return bandit
         return eqx.tree_at(lambda b: b.belief, bandit, belief)
@@ -205,13 +205,13 @@ class Bandit(eqx.Module):
     def sample_outcome(self, key: Any) -> Outcome:
         """A future of the current belief, with `size` rewards per arm."""
         key = as_key(key) if is_concrete(key) else key
-        return self._complete(key, self.belief._sample(key, self.size), running=True)
+        return self.completed(key, self.belief.draw(key, self.size), running=True)
 
     def sample_truth(self, key: Array) -> Outcome:
         """A future for bounds and simulations: from the user's prior itself (see the belief)."""
-        return self._complete(key, self.belief._sample_truth(key, self.size), running=False)
+        return self.completed(key, self.belief.draw_truth(key, self.size), running=False)
 
-    def _complete(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
+    def completed(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
         """The same future with its delays and its end, where these are random too."""
         delays, periods = self.sample_delays(key), self.sample_periods(key, running)
         if delays is None and periods is None:
@@ -268,7 +268,7 @@ class Bandit(eqx.Module):
 
         return jax.vmap(of_arm)(jnp.arange(self.num_arms)).astype(jnp.int32)
 
-    def _shrunk(self, size: int) -> Bandit:
+    def trimmed(self, size: int) -> Bandit:
         """The same state in arrays sized for at most `size` periods left, without the record."""
         return eqx.tree_at(
             lambda b: (b.pulled, b.seen, b.room),
@@ -279,7 +279,7 @@ class Bandit(eqx.Module):
 
     def without_record(self) -> Bandit:
         """The same, without the record of pulls where nothing is pending and nothing can be."""
-        return self if self.pending or self.delay is not None else self._shrunk(self.size)
+        return self if self.pending or self.delay is not None else self.trimmed(self.size)
 
     def __repr__(self) -> str:
         name = type(self.belief).__name__
@@ -324,7 +324,7 @@ def _check_labels(labels: Sequence[str] | None, num_arms: int) -> tuple[str, ...
 
 def advance(bandit: Bandit, arm: Array, reward: Array) -> Bandit:
     """`pull` without checks, for traced code."""
-    return _record(bandit, arm, True, bandit.belief._update(arm, reward))
+    return _record(bandit, arm, True, bandit.belief.given(arm, reward))
 
 
 def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
@@ -372,7 +372,7 @@ def deliver(bandit: Bandit, pull: Array, reward: Array) -> Bandit:
     return eqx.tree_at(
         lambda b: (b.belief, b.seen),
         bandit,
-        (bandit.belief._update(bandit.pulled[pull], reward), bandit.seen.at[pull].set(True)),
+        (bandit.belief.given(bandit.pulled[pull], reward), bandit.seen.at[pull].set(True)),
     )
 
 

@@ -18,6 +18,8 @@ from irsppl._cluster import check_client, spread
 from irsppl._running import RunningMean
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
+from irsppl.beliefs import InKernels, Upkeep
+from irsppl.beliefs._cloud import Cloud
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
 from irsppl.penalties import (
@@ -132,10 +134,10 @@ class Bound:
         return self.samples is None
 
     def __str__(self) -> str:
-        told = "exact" if self.exact else f"s.e. {self.stderr:.2g}"
+        accuracy = "exact" if self.exact else f"s.e. {self.stderr:.2g}"
         if self.approximate:
-            told += ", approximate"
-        return f"{self.penalty}: {self.value:.6g} ({told})"
+            accuracy += ", approximate"
+        return f"{self.penalty}: {self.value:.6g} ({accuracy})"
 
 
 class Bounds(dict[str, Bound]):
@@ -183,9 +185,10 @@ def bound(
         raise ValueError("penalty must name at least one penalty")
     for one in named.values():
         one.verify(bandit, as_bound=True)
-    bandit.belief.check_resolution(int(bandit.remaining))
+    if isinstance(bandit.belief, Upkeep):
+        bandit.belief.check_resolution(int(bandit.remaining))
     if int(bandit.remaining) < bandit.size and not bandit.pending:
-        bandit = bandit._shrunk(min(bandit.size, _rounded(int(bandit.remaining))))
+        bandit = bandit.trimmed(min(bandit.size, _rounded(int(bandit.remaining))))
     exact = {name: value for name, p in named.items() if (value := p.exact(bandit)) is not None}
     benchmark = exact.get("ts", find_penalty("ts").exact(bandit))
     sampled = [p for name, p in named.items() if name not in exact]
@@ -207,9 +210,9 @@ def bound(
     if bandit.tail > 0:
         estimates = with_tail(bandit, estimates, key)
     for name, e in estimates.items():
-        told = f"the bound {name}"
-        finite_result(bandit, told, value=e.value, stderr=e.stderr, regret_bound=e.regret_bound)
-    if bandit.belief.is_approximate:
+        what = f"the bound {name}"
+        finite_result(bandit, what, value=e.value, stderr=e.stderr, regret_bound=e.regret_bound)
+    if isinstance(bandit.belief, Cloud) and bandit.belief.is_approximate:
         estimates = {
             name: dataclasses.replace(estimate, approximate=True)
             for name, estimate in estimates.items()
@@ -365,7 +368,7 @@ def inner_values(
             "conjugate; see docs/long-horizons.md"
         )
     solve = _Solve(bandit, needed, key, start, brief, workers)
-    plan = chunks(bandit._shrunk(MOST_QUADRATURES) if brief else bandit, count)
+    plan = chunks(bandit.trimmed(MOST_QUADRATURES) if brief else bandit, count)
     if client is None:
         parts = solve(plan, workers or os.cpu_count() or 1, progress, title)
     else:
@@ -403,7 +406,7 @@ class _Solve:
         """Whether CPU kernels do the work, not XLA."""
         if self.brief or self.bandit.constraints or self.bandit.pending:
             return False
-        natural = self.bandit.belief.kernel_state() is not None
+        natural = isinstance(self.bandit.belief, InKernels)
         return natural and all(c.kernels_serve(self.bandit) for c in self.needed.values())
 
     def _batch(self, drawn: Outcome) -> dict[str, np.ndarray]:

@@ -50,11 +50,11 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     import irsppl
 
-    def command(name: str, told: str, **options: Any) -> argparse.ArgumentParser:
+    def command(name: str, summary: str, **options: Any) -> argparse.ArgumentParser:
         return commands.add_parser(
             name,
-            help=told,
-            description=told[0].upper() + told[1:] + ".",
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
             epilog=EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **options,
@@ -110,8 +110,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_bandit(parser: argparse.ArgumentParser) -> None:
-    told = "a .py file with NumPyro functions, one per arm, or a name (see irsppl models)"
-    parser.add_argument("model", nargs="?", help=told)
+    summary = "a .py file with NumPyro functions, one per arm, or a name (see irsppl models)"
+    parser.add_argument("model", nargs="?", help=summary)
     parser.add_argument("--arms", action="append", help="such as 'beta(3,1)'; repeatable")
     parser.add_argument("--horizon", type=int, help="periods to play (optional with a budget)")
     parser.add_argument("--delay", metavar="D", help="a reward comes so late: 5, or 0,5,inf")
@@ -184,7 +184,7 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     penalties = args.penalty or ["irs.v-zero-separable" if late else "irs.v-zero"]
     bounds = bound(bandit, penalties, args.seed, args.samples)
     assert isinstance(bounds, dict)
-    told = _instance(args, bandit) | {
+    result = _instance(args, bandit) | {
         "samples": args.samples,
         "bounds": {
             name: {
@@ -200,7 +200,7 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "tightest": bounds.tightest.penalty,
     }
     if args.out:
-        _keep(args, lambda path: write_atomically(path, (_json(told) + "\n").encode()))
+        _keep(args, lambda path: write_atomically(path, (_json(result) + "\n").encode()))
 
     def cell(value: float, stderr: float) -> str:
         return f"{value:.4f} ({'exact' if stderr == 0 else f'{stderr:.4f}'})"
@@ -210,7 +210,7 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         for name, b in bounds.items()
     ]
     table = text_table(["penalty", "value at most (s.e.)", "regret at least (s.e.)"], rows)
-    return told, f"{bandit}\n\n{table}"
+    return result, f"{bandit}\n\n{table}"
 
 
 def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -231,12 +231,12 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     )
     table = summary(data)
     root = math.sqrt(data.sizes["replication"])
-    told = _instance(args, bandit) | {"replications": args.replications, "policies": {}}
+    result = _instance(args, bandit) | {"replications": args.replications, "policies": {}}
     if args.truth:
-        told["truth"] = data["true_mean"].values.tolist()
+        result["truth"] = data["true_mean"].values.tolist()
     for name, row in table.iterrows():
         one = data.sel(policy=name)
-        told["policies"][name] = {
+        result["policies"][name] = {
             "value": row["value"],
             "value_stderr": row["value s.e."],
             "reward": float(one["reward"].mean()),
@@ -246,7 +246,7 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             "pulls": one["pulls"].mean("replication").values.tolist(),
         }
         if args.per_period:
-            told["policies"][name]["period_regret"] = one["period_regret"].values.tolist()
+            result["policies"][name]["period_regret"] = one["period_regret"].values.tolist()
     if args.out:
         _keep(args, lambda path: write_netcdf(data, path))
     rows = [
@@ -257,16 +257,16 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             f"{row['reward']:.4f} ({row['reward_stderr']:.4f})",
             " ".join(f"{pulls:.1f}" for pulls in row["pulls"]),
         ]
-        for name, row in told["policies"].items()
+        for name, row in result["policies"].items()
     ]
     headers = ["policy", "regret (s.e.)", "value (s.e.)", "reward (s.e.)", "mean pulls of each arm"]
     text = f"{bandit}, {args.replications} replications\n\n{text_table(headers, rows)}"
     if args.per_period:
-        names = list(told["policies"])
-        lost = [told["policies"][name]["period_regret"] for name in names]
+        names = list(result["policies"])
+        lost = [result["policies"][name]["period_regret"] for name in names]
         rows = [[str(t), *(f"{p[t]:.4f}" for p in lost)] for t in range(len(lost[0]))]
         text += "\nmean regret of each period\n\n" + text_table(["period", *names], rows)
-    return told, text
+    return result, text
 
 
 def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -289,7 +289,7 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     data, folder = result.data, result.folder
     table = study_table(data)
     files = sorted(str(path) for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
         "horizon": study.periods,
@@ -302,22 +302,22 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "pieces_computed": result.computed,
         "pieces_reused": result.reused,
     }
-    title = f"{study.title}, {study.told_horizon()}, {told['replications']} replications"
+    title = f"{study.title}, {study.horizon_text()}, {summary['replications']} replications"
     text = report.table_text(table, title) + report.table_notes(table, data)
     if args.compare:
         beside = comparison(study, data)
-        told["compare"] = beside.to_dict("records")
+        summary["compare"] = beside.to_dict("records")
         text += "\n" + report.comparison_text(beside, "beside the printed figures")
     elif args.shared_stream:
         _note("add --compare to see the shared stream beside the printed figures")
-    return told, text + "\nwritten: " + ", ".join(files) + "\n"
+    return summary, text + "\nwritten: " + ", ".join(files) + "\n"
 
 
 def _studies(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from irsppl._text import text_table
     from irsppl.studies import STUDIES
 
-    told = {
+    listed = {
         name: {
             "title": study.title,
             "arms": study.definition()["arms"],
@@ -330,7 +330,7 @@ def _studies(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         for name, study in STUDIES.items()
     }
     rows = [[name, str(s.horizon), str(s.replications), s.title] for name, s in STUDIES.items()]
-    return {"studies": told}, text_table(["study", "horizon", "replications", "what it is"], rows)
+    return {"studies": listed}, text_table(["study", "horizon", "replications", "what it is"], rows)
 
 
 def _models(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -423,8 +423,8 @@ def _end_at_once(*_: Any) -> None:
     with contextlib.suppress(Exception):
         for child in getattr(sys.modules.get("multiprocessing"), "active_children", list)():
             child.terminate()
-    told = "; run it again to go on" if "study" in sys.argv[1:2] else ""
-    os.write(2, f"\nirsppl: interrupted{told}\n".encode())
+    advice = "; run it again to go on" if "study" in sys.argv[1:2] else ""
+    os.write(2, f"\nirsppl: interrupted{advice}\n".encode())
     os._exit(130)
 
 
@@ -443,8 +443,8 @@ def _clean(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _json(told: dict[str, Any]) -> str:
-    return json.dumps(_clean(told), allow_nan=False)
+def _json(result: dict[str, Any]) -> str:
+    return json.dumps(_clean(result), allow_nan=False)
 
 
 def _one_line(message: Any) -> str:
@@ -484,8 +484,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _own_output(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            told, text = _COMMANDS[args.command](args)
-        print(_json(told) if args.json else text.rstrip("\n"), flush=True)
+            result, text = _COMMANDS[args.command](args)
+        print(_json(result) if args.json else text.rstrip("\n"), flush=True)
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return args.code

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
+from irsppl.beliefs import InKernels
 from irsppl.outcomes import Outcome
 from irsppl.policies.paths import seeds_of
 
@@ -28,7 +29,7 @@ def draw_outcomes(
     Natural families on a CPU are drawn by a kernel, for which nothing has to be compiled; their
     streams are not those of XLA. means [K]: of all arms, where they are known.
     """
-    if bandit.belief.kernel_state() is not None and jax.default_backend() == "cpu":
+    if isinstance(bandit.belief, InKernels) and jax.default_backend() == "cpu":
         return _on_host(bandit, key, start, count, means)
     numbers = jnp.asarray(np.arange(start, start + count, dtype=np.uint32))
     return _draw(bandit, _outcome_key(key), numbers, means)
@@ -51,7 +52,7 @@ def _draw(bandit: Bandit, key: Array, numbers: Array, means: Array | None) -> Ou
         if means is None:
             return bandit.sample_truth(own)
         rewards = bandit.belief.sample_rewards_at(own, means, bandit.size)
-        return bandit._complete(own, Outcome(means, rewards), running=False)
+        return bandit.completed(own, Outcome(means, rewards), running=False)
 
     return jax.vmap(one)(numbers)
 
@@ -59,14 +60,14 @@ def _draw(bandit: Bandit, key: Array, numbers: Array, means: Array | None) -> Ou
 def _on_host(bandit: Bandit, key: Array, start: int, count: int, means: Array | None) -> Outcome:
     from irsppl.inner.cpu.outcomes import draw
 
-    state: Any = bandit.belief.kernel_state()
+    belief: Any = bandit.belief
     arms, dtype = bandit.num_arms, bandit.belief.predictive_mean().dtype
     seeds = np.stack([seeds_of(key, f"future {a}", start, count) for a in range(arms)], axis=1)
     truth = np.empty((count, arms))
     if means is not None:
         truth[:] = np.asarray(means)
     rewards = np.empty((count, arms, bandit.size), dtype)
-    draw(*state, seeds, np.empty(4, np.uint64), means is not None, truth, rewards)
+    draw(*belief.kernel_state(), seeds, np.empty(4, np.uint64), means is not None, truth, rewards)
     fields = [truth.astype(dtype), rewards, None, None, None]
     if bandit.delay is not None:
         fields[3] = bandit.delay.at_levels(

@@ -145,9 +145,9 @@ def plot_horizons(data: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     shown = (means + errors)[means[:, -1] <= limit] if policies else means
     bottom, top = _from_zero(shown, {"": (bounds.max(initial=0.0), 0.0)})
     for name, bound, off in zip(penalties, bounds, spread, strict=True):
-        told = "bound" if bound.max() > bottom else "bound (below zero)"
+        what = "bound" if bound.max() > bottom else "bound (below zero)"
         style = styles[name] | {"linestyle": "--", "markerfacecolor": "white"}
-        ax.plot(horizons, bound, label=f"{name}, {told}", **style)
+        ax.plot(horizons, bound, label=f"{name}, {what}", **style)
         if np.any(off > 0):
             band = {"color": style["color"], "alpha": 0.1, "linewidth": 0}
             ax.fill_between(horizons, bound - off, bound + off, **band)
@@ -206,22 +206,22 @@ def plot_belief(
     belief.check_reward(arms, rewards)
     panels = _panels(belief.num_arms, ax)
     levels = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
-    told = evolution(belief, arms, rewards, levels, horizon, num_paths, as_key(key))
+    found = evolution(belief, arms, rewards, levels, horizon, num_paths, as_key(key))
     for arm, (panel, name) in enumerate(zip(panels, names, strict=True)):
         colour = _COLOURS[arm % len(_COLOURS)]
-        now = int(told.counts[-1, arm])
+        now = int(found.counts[-1, arm])
         # The last word at each count: rewards of other arms may tell of this one too.
-        steps = np.searchsorted(told.counts[:, arm], np.arange(now + 1), side="right") - 1
-        low, lower, _, upper, high = told.quantiles[steps, :, arm].T
+        steps = np.searchsorted(found.counts[:, arm], np.arange(now + 1), side="right") - 1
+        low, lower, _, upper, high = found.quantiles[steps, :, arm].T
         seen = np.arange(now + 1)
         panel.fill_between(seen, low, high, color=colour, alpha=0.15, linewidth=0)
         panel.fill_between(seen, lower, upper, color=colour, alpha=0.3, linewidth=0)
-        panel.plot(seen, told.means[steps, arm], color=colour, linewidth=2)
+        panel.plot(seen, found.means[steps, arm], color=colour, linewidth=2)
         coming = now + np.arange(horizon + 1)
-        panel.plot(coming, told.futures[:, arm].T, color="0.45", linewidth=0.7, alpha=0.7)
+        panel.plot(coming, found.futures[:, arm].T, color="0.45", linewidth=0.7, alpha=0.7)
         panel.vlines(now, low[-1], high[-1], color=colour, linewidth=1.5, zorder=3)
         panel.vlines(now, lower[-1], upper[-1], color=colour, linewidth=5, zorder=3)
-        panel.plot(now, told.means[-1, arm], "o", color=colour, markeredgecolor="white", zorder=4)
+        panel.plot(now, found.means[-1, arm], "o", color=colour, markeredgecolor="white", zorder=4)
         panel.axvline(now, color="0.3", linewidth=0.8, linestyle=":")
         top = panel.get_xaxis_transform()
         panel.text(now + 0.02 * horizon, 0.98, "now", transform=top, va="top", color="0.3")
@@ -329,8 +329,8 @@ def _check_data(data: Any, dims: tuple[str, ...]) -> None:
 
     made = "a study (run_study(...).data)" if "horizon" in dims else "irsppl.simulate"
     if not isinstance(data, xr.Dataset) or "regret" not in data:
-        told = type(data).__name__ if isinstance(data, xr.Dataset) else repr(data)
-        raise ValueError(f"data must be the xarray.Dataset of {made}, got {told}")
+        given = type(data).__name__ if isinstance(data, xr.Dataset) else repr(data)
+        raise ValueError(f"data must be the xarray.Dataset of {made}, got {given}")
     if set(data["regret"].dims) != set(dims):
         instead = "plot_regret" if "horizon" in dims else "plot_horizons, or data.sel(horizon=...)"
         raise ValueError(

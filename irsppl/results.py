@@ -31,11 +31,11 @@ def _cause(bandit: Bandit) -> str:
     means, spread = (
         np.asarray(x, np.float64) for x in (belief.predictive_mean(), belief.mean_sd())
     )
-    told = f"Its {type(belief).__name__} belief has means {means} and standard deviations {spread}"
+    state = f"Its {type(belief).__name__} belief has means {means} and standard deviations {spread}"
     if not np.all(np.isfinite(spread)):
-        return f"{told}: where these are infinite, give a prior with lighter tails"
+        return f"{state}: where these are infinite, give a prior with lighter tails"
     advice = "scale rewards to the order of 1, or use 64 bits (jax_enable_x64)"
-    return f"{told}, in {means.dtype}: {advice}"
+    return f"{state}, in {means.dtype}: {advice}"
 
 
 def simulation_dataset(
@@ -67,11 +67,11 @@ def simulation_dataset(
         luck = join("news")
         for name in ("value", "regret"):
             rows = [steadied(r, c) for r, c in zip(data[name].values, luck, strict=True)]
-            told = {"long_name": f"{name} less the luck that the path's rewards explain"}
-            data[f"steadied_{name}"] = (("policy", "replication"), np.stack(rows), told)
+            meaning = {"long_name": f"{name} less the luck that the path's rewards explain"}
+            data[f"steadied_{name}"] = (("policy", "replication"), np.stack(rows), meaning)
     if "ess" in parts[0]:
-        told = {"long_name": "least effective sample size that a decision was made with"}
-        data["effective_sample_size"] = (("policy", "replication"), join("ess"), told)
+        meaning = {"long_name": "least effective sample size that a decision was made with"}
+        data["effective_sample_size"] = (("policy", "replication"), join("ess"), meaning)
     if means is not None:
         data["true_mean"] = ("arm", np.asarray(means, np.float64))
     if "period" in parts[0]:

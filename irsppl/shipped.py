@@ -49,19 +49,19 @@ def source(model: str) -> tuple[dict[str, Any], str]:
 
 def listing() -> tuple[dict[str, Any], str]:
     """All models and examples as JSON, and in words."""
-    told: dict[str, Any] = {}
+    listed: dict[str, Any] = {}
     text = ""
     for what in _INSTALLED:
         files = shipped(what)
-        told[what] = {n: {"what": _headline(p), "file": str(p)} for n, p in files.items()}
-        rows = [[name, each["what"]] for name, each in told[what].items()]
+        listed[what] = {n: {"what": _headline(p), "file": str(p)} for n, p in files.items()}
+        rows = [[name, each["what"]] for name, each in listed[what].items()]
         folder = next(iter(files.values())).parent if files else "nowhere"
         text += f"{what}, in {folder}\n\n{text_table([what[:-1], 'what it is'], rows)}\n"
     text += (
         "irsppl bound NAME --horizon 50 takes a model by its name, python FILE runs an example, "
         "jupyter lab FILE opens a notebook"
     )
-    return told, text
+    return listed, text
 
 
 def _headline(path: pathlib.Path) -> str:
@@ -69,5 +69,5 @@ def _headline(path: pathlib.Path) -> str:
     if path.suffix == ".ipynb":
         first = json.loads(path.read_text())["cells"][0]["source"]
         return "".join(first).partition("\n")[0].strip("# ") + ", a notebook"
-    told = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return told.partition("\n")[0].strip()
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return docstring.partition("\n")[0].strip()

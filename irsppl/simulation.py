@@ -28,6 +28,8 @@ from irsppl._checks import (
 from irsppl._cluster import check_client, spread
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
+from irsppl.beliefs import Upkeep
+from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._subclouds import warn_simulated
 from irsppl.engine import Kernel
 from irsppl.engine import kernel as find_kernel
@@ -240,8 +242,8 @@ def _describe(policy: Policy) -> str:
         for name, value in vars(policy).items()
         if isinstance(value, (bool, int, float, str))
     }
-    told = ", ".join(f"{name}={value}" for name, value in fields.items())
-    return f"{policy.name}({told})" if told else policy.name
+    settings = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return f"{policy.name}({settings})" if settings else policy.name
 
 
 def simulate(
@@ -306,9 +308,10 @@ def simulate(
         require_finite("means", means)
         bandit.belief.sample_rewards_at(jax.random.key(0), means, 1)  # refuses before any work
     named = {label: find_policy(policy, bandit) for label, policy in named.items()}
-    bandit.belief.check_resolution(int(bandit.remaining))
+    if isinstance(bandit.belief, Upkeep):
+        bandit.belief.check_resolution(int(bandit.remaining))
     if bandit.delay is None:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit.trimmed(int(bandit.remaining))
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
     total = num_replications
     play = _Play(bandit, named, key, first, total, means, outcomes, per_period, steady, workers)
@@ -377,7 +380,7 @@ class _Play:
             played = play(futures, self.first + start, count)
             actions = played.arms[:, : int(bandit.remaining)]
             rows.append(_account(actions, truth, rewards, best, self.per_period))
-            if hasattr(bandit.belief, "moving"):
+            if isinstance(bandit.belief, Cloud):
                 rows[-1].update(_quality(played))
             if self.steady:
                 rows[-1]["news"] = news(bandit, futures, actions)

@@ -59,9 +59,11 @@ def test_float32_agrees_with_float64(name):
         double = in_float64(name)
         wide = jnp.asarray(np.asarray(rewards), jnp.float64)
         lam = double.predictive_mean()
-        expected = double.path_means(wide), double.path_expected_max(wide, lam), double.cdf(lam)
+        future = double.along(wide)
+        expected = future.own_means(), future.expected_max(lam), double.cdf(lam)
     lam = jnp.asarray(np.asarray(lam), jnp.float32)
-    got = single.path_means(rewards), single.path_expected_max(rewards, lam), single.cdf(lam)
+    future = single.along(rewards)
+    got = future.own_means(), future.expected_max(lam), single.cdf(lam)
     for a, b in zip(got, expected, strict=True):
         assert a.dtype == jnp.float32 and b.dtype == jnp.float64
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
@@ -70,9 +72,10 @@ def test_float32_agrees_with_float64(name):
 def test_path_agrees_with_one_update_at_a_time(belief):
     rewards = belief.sample_outcome(1, 6).rewards
     lam = belief.predictive_mean()
-    means, gains = belief.path_means(rewards), belief.path_expected_max(rewards, lam)
+    future = belief.along(rewards)
+    means, gains = future.own_means(), future.expected_max(lam)
     x = jnp.linspace(*belief._mean_range(), 5)[1:-1]
-    cdfs = belief.path_cdf(rewards, x)
+    cdfs = belief._path_cdf(rewards, x)
     played = belief
     for n in range(7):
         np.testing.assert_allclose(played.predictive_mean(), means[:, n], rtol=1e-5, atol=1e-6)
@@ -103,7 +106,9 @@ def test_posterior_means_are_martingales_and_draws_have_their_laws(belief):
     draws = 20_000
     keys = jax.random.split(jax.random.key(11), draws)
     outcomes = jax.vmap(lambda k: belief.sample_outcome(k, 5))(keys)
-    paths = np.asarray(jax.vmap(belief.path_means)(outcomes.rewards), np.float64)
+    paths = np.asarray(
+        jax.vmap(lambda r: belief.along(r).own_means())(outcomes.rewards), np.float64
+    )
     direct = np.asarray(
         jax.vmap(lambda k: belief.sample_future_means(k, jnp.asarray(5), 5))(keys), np.float64
     )
@@ -142,7 +147,7 @@ def test_laws_of_posterior_means_are_exact(name):
 
 def test_lattice_expected_best_starts_at_the_exact_value(belief):
     rewards = belief.sample_outcome(2, 3).rewards
-    lattice = np.asarray(belief.lattice_expected_best(rewards))
+    lattice = np.asarray(belief.along(rewards).expected_best())
     assert lattice.shape == (4, 4, 4)
     expected = oracle.expected_max_mean(oracle_arms(belief))
     # The power tail of an exponential arm's mean is cut; the penalty stays feasible all the same.
@@ -178,10 +183,11 @@ def test_relabelling_arms_relabels_the_answers(belief):
     )
     rewards = belief.sample_outcome(8, 6).rewards
     lam = belief.predictive_mean()
-    np.testing.assert_allclose(moved.path_means(rewards[order]), belief.path_means(rewards)[order])
+    there, here = moved.along(rewards[order]), belief.along(rewards)
+    np.testing.assert_allclose(there.own_means(), here.own_means()[order])
     np.testing.assert_allclose(
-        moved.path_expected_max(rewards[order], lam[order]),
-        belief.path_expected_max(rewards, lam)[order],
+        there.expected_max(lam[order]),
+        here.expected_max(lam)[order],
         rtol=1e-6,
     )
 

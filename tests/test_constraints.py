@@ -481,7 +481,7 @@ def ignoring_the_delay(key, bandit):
     import equinox as eqx
 
     blind = eqx.tree_at(lambda b: b.delay, bandit, None, is_leaf=lambda x: x is None)
-    return FH().decide(key, blind._shrunk(blind.horizon))
+    return FH().decide(key, blind.trimmed(blind.horizon))
 
 
 def test_planning_for_the_delay_does_not_cost():

@@ -316,7 +316,7 @@ def test_futures_without_their_bulk_give_the_same_bounds(belief, monkeypatch):
         within(*mean_by_controls(found[name], controls), truth, error)
     within(*mean_by_controls(tower, []), 0.0)
     # Means and first rewards are those of the whole future with the same key.
-    drawn = _brief._draw(bandit._shrunk(16), keys, 16, 80, True)
+    drawn = _brief._draw(bandit.trimmed(16), keys, 16, 80, True)
     whole = jax.vmap(bandit.sample_truth)(keys[:1000])
     np.testing.assert_allclose(drawn.means[:1000], whole.means, rtol=1e-6)
     sums = np.asarray(whole.rewards)[:, :, :5].sum(axis=2)

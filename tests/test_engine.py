@@ -29,6 +29,7 @@ from scipy import integrate, stats
 
 import irsppl
 from irsppl import engine
+from irsppl._checks import host64
 from irsppl.engine import dispatch, verbs
 from irsppl.engine.families import family_of
 from irsppl.engine.situation import situation_of
@@ -368,7 +369,7 @@ def test_laws_of_categorical_means():
     Traced integrals in single precision are off by 4e-5 here, so they are no measure.
     """
     belief, out = categorical(), np.empty(3)
-    (alpha, values), lam = belief.finite_support(), 0.7
+    alpha, values, lam = host64(belief.alpha), host64(belief.values), 0.7
     part = family_of(belief, frozenset({"quantile", "gain"}))(0, 1)
     for arm in range(2):
         asked(part, arm, lam, 0.8, 0.0, out)
@@ -379,7 +380,7 @@ def test_laws_of_categorical_means():
     coin = irsppl.DirichletCategorical([[2.2, 1.3], [4.0, 7.0]], [0.0, 1.0])
     part, path = family_of(coin, frozenset({"index"}))(12, 1), np.empty((2, 12, 2))
     followed(part, streams((0, 1), 5, 0, 1)[0], 0.45, path)
-    for arm, (failed, won) in enumerate(coin.finite_support()[0]):
+    for arm, (failed, won) in enumerate(coin.reward_tables().weights):
         rewards = np.concatenate([[0], np.cumsum(part.futures[arm, :11])])
         for n, wins in enumerate(rewards):
             gain = expected_gain(0, won + wins, failed + won + n, 0.0, 0.45)
@@ -458,7 +459,7 @@ def test_draws_of_categorical_arms_have_their_laws():
     sampled(part, streams((0, 1), 3, 0, count), COUNTS, means, later)
     paths = np.empty((count, 4))
     walked(part, streams((0, 1), 4, 0, count), 0, paths)
-    alpha, values = belief.finite_support()
+    alpha, values = host64(belief.alpha), host64(belief.values)
     for arm in range(2):
         law = functools.partial(dirichlet_mean_cdf, alpha[arm], values)
         assert stats.kstest(means[:300, arm], np.vectorize(law)).pvalue > LEVEL  # integrals
@@ -484,8 +485,8 @@ def test_futures_are_followed_as_the_belief_would(make):
     out, lam = np.empty((2, 6, 2)), 0.55
     followed(part, streams((0, 1), 5, 0, 1)[0], lam, out)
     rewards = jnp.asarray(part.futures[:, :5])
-    means = np.asarray(belief.path_means(rewards))
-    gains = np.asarray(belief.path_expected_max(rewards, jnp.full(2, lam))) - lam
+    means = np.asarray(belief.along(rewards).own_means())
+    gains = np.asarray(belief.along(rewards).expected_max(jnp.full(2, lam))) - lam
     np.testing.assert_allclose(out[:, :, 0], means, atol=2e-5)
     np.testing.assert_allclose(out[:, :, 1], gains, atol=2e-5)
 
@@ -502,7 +503,7 @@ STEADY += [("ogi", "points", "law and delay")]
 def test_paths_without_chance_equal_the_traced_loop(rule, kind, limits):
     bandit = bandit_of(kind, limits)
     if bandit.delay is None:
-        bandit = bandit._shrunk(int(bandit.remaining))
+        bandit = bandit.trimmed(int(bandit.remaining))
     greedy = find_policy(rule)
     drawn = draw_outcomes(bandit, jax.random.key(3), 0, 64).bare()
     keys = jax.random.split(jax.random.key(0), 64)

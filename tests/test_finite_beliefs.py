@@ -238,7 +238,7 @@ def test_quadrature_that_cannot_follow_says_so_in_numbers():
         _, static = eqx.partition(belief, eqx.is_array)
 
         def step(arrays, reward):
-            after = eqx.combine(arrays, static)._update(jnp.asarray(0), reward)
+            after = eqx.combine(arrays, static).given(jnp.asarray(0), reward)
             return eqx.filter(after, eqx.is_array), None
 
         return jax.lax.scan(step, arrays, rewards)[0]

@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
+from irsppl.beliefs import CorrelatedFuture, lattice
 from irsppl.beliefs.linear_gaussian import expected_best
 from irsppl.bounds import inner_values
 from irsppl.inner.laws import expected_best as max_of_laws
@@ -62,24 +63,28 @@ def answers(belief, rewards, lam, key):
     n = jnp.arange(rewards.shape[1])
     own = jnp.broadcast_to(n[None, :], rewards.shape)
     counts = jnp.array([3, 0, 2])[: belief.num_arms]
-    outcome = belief._sample(key, rewards.shape[1])
+    outcome, future = belief.draw(key, rewards.shape[1]), belief.along(rewards)
+
+    def separable(others):
+        correlated = isinstance(future, CorrelatedFuture)
+        return future.separable(own, others)[0] if correlated else future.means(own)
+
     return {
         "mean": belief.predictive_mean(),
         "sd": belief.mean_sd(),
         "cdf": belief.cdf(lam),
         "expected max": belief.expected_max(lam),
-        "path": belief.path_means(rewards),
-        "path max": belief.path_expected_max(rewards, jnp.full(belief.num_arms, lam)),
-        "path object": belief.path(rewards).means(),
-        "feedback": belief.feedback_means(rewards),
-        "after": belief.means_after(rewards, counts),
-        "after the same": belief.means_after(rewards, 2),
-        "at": belief.means_at(rewards, jnp.stack([counts, counts + 1, 0 * counts])),
-        "separable": belief.separable_means(rewards, own, n[::-1]),
-        "separable, unlike": belief.separable_means(rewards, own, (own + counts[:, None]) // 2),
-        "lattice": belief.lattice_means(rewards),
-        "lattice max": belief.lattice_expected_best(rewards),
-        "update": belief._update(1, 2.5).predictive_mean(),
+        "path": future.own_means(),
+        "path max": future.expected_max(jnp.full(belief.num_arms, lam)),
+        "feedback": future.means(np.stack([np.arange(rewards.shape[1] + 1)] * belief.num_arms)),
+        "after": future.means(counts),
+        "after the same": future.means(2),
+        "at": future.means(jnp.stack([counts, counts + 1, 0 * counts], axis=1)),
+        "separable": separable(n[::-1]),
+        "separable, unlike": separable((own + counts[:, None]) // 2),
+        "lattice": future.means(lattice(belief.num_arms, rewards.shape[1] + 1)),
+        "lattice max": future.expected_best(),
+        "update": belief.given(1, 2.5).predictive_mean(),
         "draw": belief.sample_means(key),
         "outcome": (outcome.means, outcome.rewards),
         "future means": belief.sample_future_means(key, counts, 9),
@@ -134,7 +139,7 @@ def test_agrees_with_dense_regression(num_arms, dim, dtype):
     close(got["update"], slow.posterior([1], [2.5])[0], tolerance)
     counts = np.array([3, 0, 2])[:num_arms]
     close(got["after"], mean(counts), tolerance)
-    close(got["at"], [mean(counts), mean(counts + 1), mean(0 * counts)], tolerance)
+    close(got["at"].T, [mean(counts), mean(counts + 1), mean(0 * counts)], tolerance)
     for n in range(size + 1):
         close(got["feedback"][:, n], mean([n] * num_arms), tolerance)
         for a in range(num_arms):
@@ -180,7 +185,7 @@ def test_five_thousand_updates_in_float32():
 def separable(belief, rewards):
     n = jnp.arange(rewards.shape[1])
     own = jnp.broadcast_to(n[None, :], rewards.shape)
-    return belief.separable_means(rewards, own, n[::-1])
+    return belief.along(rewards).separable(own, n[::-1])[0]
 
 
 def test_separable_keeps_its_digits_next_to_a_telling_arm():
@@ -231,9 +236,13 @@ def test_one_more_reward_leaves_the_means_as_they_were_on_average():
         belief = irsppl.LinearGaussian(**CROOKED).update([0, 1, 1], [1.5, 0.3, -0.2])
         now = np.asarray(belief.predictive_mean())
         sd = np.sqrt(np.asarray(belief.mean_sd()) ** 2 + np.asarray(belief.noise_sd) ** 2)
-        means, best = jax.jit(
-            jax.vmap(lambda r: (belief.lattice_means(r), belief.lattice_expected_best(r)))
-        )(jnp.asarray(now[:, None] + sd[:, None] * points[:, None, None]))
+
+        def over_counts(rewards):
+            future = belief.along(rewards)
+            return future.means(lattice(3, 2)), future.expected_best()
+
+        rewards = jnp.asarray(now[:, None] + sd[:, None] * points[:, None, None])
+        means, best = jax.jit(jax.vmap(over_counts))(rewards)
     close(means[0, :, 0, 0, 0], now, 1e-12)
     for arm in range(3):
         corner = tuple(np.eye(3, dtype=int)[arm])

@@ -57,7 +57,7 @@ def sure_noise(reward=None):
 @functools.cache
 def heavy_bandit():
     belief = irsppl.from_numpyro(heavy, num_arms=2, num_particles=POINTS)
-    return irsppl.Bandit(belief, HORIZON)._shrunk(HORIZON)
+    return irsppl.Bandit(belief, HORIZON).trimmed(HORIZON)
 
 
 @functools.cache
@@ -211,7 +211,7 @@ def test_quadrature_with_many_rewards_plays_like_the_conjugate_family():
     """Greedy play has no randomness: the same rewards lead to the same arms."""
     prior = irsppl.NormalNormal([0.0, 0.4], [1.0, 0.5], [2.0, 1.0])
     belief = irsppl.from_numpyro([known_noise, sure_noise], representation="quadrature")
-    bandit = irsppl.Bandit(prior, 12)._shrunk(12)
+    bandit = irsppl.Bandit(prior, 12).trimmed(12)
     rewards = np.asarray(draw_outcomes(bandit, jax.random.key(0), 0, REPLICATIONS).rewards)
     seeds = streams((0, 1), 2, 0, REPLICATIONS)
     arms = [

@@ -417,7 +417,7 @@ def test_no_array_of_a_decision_is_as_long_as_the_horizon(policy):
     found = find_policy(policy)
     found.check(bandit)
     # Without the record of pulls, which is as long as the horizon by its nature.
-    arrays, static = eqx.partition(bandit._shrunk(100_000), eqx.is_array)
+    arrays, static = eqx.partition(bandit.trimmed(100_000), eqx.is_array)
     program = jax.make_jaxpr(lambda key, a: found(key, eqx.combine(a, static)))(
         jax.random.key(0), arrays
     )

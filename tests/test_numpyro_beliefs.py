@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from irsppl.beliefs import BetaBernoulli, NormalNormal
+from irsppl.beliefs import BetaBernoulli, NormalNormal, for_simulation
 from irsppl.beliefs.particles import JointParticles, Particles
 from irsppl.penalties import PENALTIES, set_controls
 
@@ -164,9 +164,9 @@ def test_particles_that_leave_out_the_truth_would_be_caught():
 
     def with_and_without(key):
         truth, other = jax.random.split(key)
-        outcome = belief._sample_truth(truth, 100)
-        sets = outcome.belief, belief._sample_truth(other, 100).belief
-        return jnp.stack([100 * held.means_after(outcome.rewards, 99)[0] for held in sets])
+        outcome = belief.draw_truth(truth, 100)
+        sets = outcome.belief, belief.draw_truth(other, 100).belief
+        return jnp.stack([100 * held.along(outcome.rewards).means(99)[0] for held in sets])
 
     keys = jax.random.split(jax.random.key(1), 8000)
     pairs = np.asarray(jax.jit(jax.vmap(with_and_without))(keys), np.float64)
@@ -312,10 +312,12 @@ def test_all_solvers_accept_it(point_belief):
 def test_posterior_means_are_martingales(point_belief):
     """Within the very set that a future is drawn from; 4 standard errors."""
     draws = 3000
-    outcomes = jax.vmap(lambda k: point_belief._sample(k, 4))(
+    outcomes = jax.vmap(lambda k: point_belief.draw(k, 4))(
         jax.random.split(jax.random.key(3), draws)
     )
-    paths = np.asarray(jax.vmap(point_belief.path_means)(outcomes.rewards), np.float64)
+    paths = np.asarray(
+        jax.vmap(lambda r: point_belief.along(r).own_means())(outcomes.rewards), np.float64
+    )
     prior = np.asarray(point_belief.predictive_mean(), np.float64)
     for arm in range(point_belief.num_arms):
         sample = paths[:, arm, 4]
@@ -329,30 +331,29 @@ def test_posterior_means_are_martingales(point_belief):
 
 def test_paths_agree_with_one_update_at_a_time(point_belief):
     rewards = np.asarray(point_belief.sample_outcome(2, 3).rewards)
-    means = np.asarray(point_belief.path_means(jnp.asarray(rewards)))
-    gains = np.asarray(
-        point_belief.path_expected_max(jnp.asarray(rewards), point_belief.predictive_mean())
-    )
+    future, every = point_belief.along(jnp.asarray(rewards)), np.arange(4)
+    means = np.asarray(future.own_means())
+    gains = np.asarray(future.expected_max(point_belief.predictive_mean()))
     lam = point_belief.predictive_mean()
-    feedback = np.asarray(point_belief.feedback_means(jnp.asarray(rewards)))
-    belief = point_belief.for_simulation()
+    feedback = np.asarray(future.means(np.stack([every] * point_belief.num_arms)))
+    belief = for_simulation(point_belief)
     for n in range(4):
         if n:
-            belief = belief._update(jnp.asarray(0), jnp.asarray(rewards[0, n - 1]))
+            belief = belief.given(jnp.asarray(0), jnp.asarray(rewards[0, n - 1]))
         assert float(belief.predictive_mean()[0]) == pytest.approx(means[0, n], rel=1e-4)
         assert float(belief.expected_max(lam)[0]) == pytest.approx(gains[0, n], rel=1e-4)
-    everyone = point_belief.for_simulation()
+    everyone = for_simulation(point_belief)
     for n in range(3):
         for arm in range(point_belief.num_arms):
-            everyone = everyone._update(jnp.asarray(arm), jnp.asarray(rewards[arm, n]))
+            everyone = everyone.given(jnp.asarray(arm), jnp.asarray(rewards[arm, n]))
     np.testing.assert_allclose(everyone.predictive_mean(), feedback[:, 3], rtol=2e-4)
-    after = point_belief.means_after(jnp.asarray(rewards), jnp.asarray(3))
+    after = future.means(jnp.asarray(3))
     np.testing.assert_allclose(after, feedback[:, 3], rtol=2e-4)
 
 
 def test_mean_max_and_lattice_agree(point_belief):
     rewards = point_belief.sample_outcome(1, 2).rewards
-    lattice = np.asarray(point_belief.lattice_expected_best(rewards))
+    lattice = np.asarray(point_belief.along(rewards).expected_best())
     assert lattice[(0,) * point_belief.num_arms] == pytest.approx(
         float(point_belief.mean_max()), rel=2e-3
     )

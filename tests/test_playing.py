@@ -143,7 +143,7 @@ def test_what_a_policy_reads_means_the_same_everywhere(name, begun):
         bandit = bandit.pull(1).pull(0).pull(1).pull(2).arrive(1, 1)
     first = bandit_with(name).horizon
     reads, steps, key = [], [], jax.random.key(3)
-    played = bandit if bandit.delay is not None else bandit._shrunk(int(bandit.remaining))
+    played = bandit if bandit.delay is not None else bandit.trimmed(int(bandit.remaining))
     futures = draw_outcomes(played, key, 0, 2)
     future = jax.tree.map(lambda field: field[0], futures)
     one_by_one = step_by_step(bandit, noting(steps), future)
@@ -175,7 +175,7 @@ def test_the_horizon_stays_that_of_the_first_period():
     irsppl.simulate(bandit, {"grows": Grows(look)}, num_replications=2)  # arrays cut as it goes
     assert set(seen) == {T}
     assert irsppl.bound(bandit, "irs.v-zero", num_samples=50).value > 0
-    assert bandit._shrunk(5).horizon == T and bandit._shrunk(5).size == 5
+    assert bandit.trimmed(5).horizon == T and bandit.trimmed(5).size == 5
 
 
 class Grows(irsppl.policies.FunctionPolicy):

@@ -74,7 +74,7 @@ def test_a_family_is_one_file_and_its_kernels_another(recipes, monkeypatch):
     belief = recipes["Add a conjugate family"].BetaGeometric([5.0, 6.0], [4.0, 6.0])
     bandit = irsppl.Bandit(belief, 8)
     outcomes = draw_outcomes(bandit, jax.random.key(0), 0, 4000)
-    after = np.asarray(jax.vmap(belief.path_means)(outcomes.rewards))[:, :, 8]
+    after = np.asarray(jax.vmap(lambda r: belief.along(r).own_means())(outcomes.rewards))[:, :, 8]
     for arm in range(2):
         within(after[:, arm].mean(), after[:, arm].std() / np.sqrt(4000), [1.0, 1.2][arm])
     at = np.float32([0.9, 1.4])

@@ -222,9 +222,7 @@ def test_paths_play_the_largest_index(rule, family):
         sd = np.full(3, 0.5)
     policy = UCB1(0.5) if rule == "ucb1" and code != 1 else find_policy(rule)
     rewards = np.asarray(
-        jax.vmap(lambda key: belief._sample(key, 25).rewards)(
-            jax.random.split(jax.random.key(3), 2)
-        )
+        jax.vmap(lambda key: belief.draw(key, 25).rewards)(jax.random.split(jax.random.key(3), 2))
     )
     for start, pulls0 in ((0, [0, 0, 0]), (3, [2, 1, 0])):
         bandit = irsppl.Bandit(belief, 25 + start)

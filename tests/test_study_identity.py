@@ -13,7 +13,7 @@ import pytest
 
 import irsppl
 from irsppl.studies import Study, run_study, study_table
-from irsppl.studies.identity import told
+from irsppl.studies.identity import described
 from irsppl.studies.manifest import fingerprints
 from irsppl.studies.report import table_notes, table_text
 
@@ -100,30 +100,34 @@ def _maker(number):
 
 
 def test_what_a_function_does_not_say_itself_belongs_to_it(monkeypatch):
-    assert told(_maker(0)) == told(_maker(0)) != told(_maker(1))
-    before = told(_uses_a_global)
+    assert described(_maker(0)) == described(_maker(0)) != described(_maker(1))
+    before = described(_uses_a_global)
     monkeypatch.setattr(sys.modules[__name__], "SCALE", 3.0)
-    assert told(_uses_a_global) != before
+    assert described(_uses_a_global) != before
     one, two = {}, {}
     exec("def f(key, bandit): return 0", one)
     exec("def f(key, bandit): return 1", two)
-    assert told(one["f"]) != told(two["f"])
-    assert told(dist.Poisson(4.0)) == told(dist.Poisson(4.0)) != told(dist.Poisson(5.0))
-    assert told(np.array([1.0, 0.5])) != told(np.array([1.0, 0.4]))
+    assert described(one["f"]) != described(two["f"])
+    assert (
+        described(dist.Poisson(4.0)) == described(dist.Poisson(4.0)) != described(dist.Poisson(5.0))
+    )
+    assert described(np.array([1.0, 0.5])) != described(np.array([1.0, 0.4]))
     law = dist.Categorical(probs=np.ones(3) / 3)
-    before = told(law)
-    assert law.logits is not None and told(law) == before  # what it has worked out since is no news
+    before = described(law)
+    assert (
+        law.logits is not None and described(law) == before
+    )  # what it has worked out since is no news
 
 
 def test_the_same_in_every_process():
     """Hash seeds and addresses differ between processes; what a study is must not."""
     code = (
         "import jax.numpy as jnp, numpyro.distributions as dist, irsppl\n"
-        "from irsppl.studies.identity import told\n"
+        "from irsppl.studies.identity import described\n"
         "two = jnp.array([0.5, 0.5])\n"
         "law = dist.MixtureSameFamily(dist.Categorical(probs=two), dist.Poisson(two))\n"
-        "print(told(law), told(irsppl.Index(2)), told({'a': {1, 'x', 'y', 'z'}}), "
-        "told(irsppl.BetaBernoulli([1.0, 2.0], [1.0, 1.0])))"
+        "print(described(law), described(irsppl.Index(2)), described({'a': {1, 'x', 'y', 'z'}}), "
+        "described(irsppl.BetaBernoulli([1.0, 2.0], [1.0, 1.0])))"
     )
     lines = [
         subprocess.run(

@@ -80,7 +80,7 @@ def not_below(larger, smaller, what):
 
 @pytest.mark.parametrize("path", ZOO, ids=lambda path: path.stem)
 def test_bounds_and_policies(path):
-    bandit = bandit_of(path)._shrunk(HORIZON)
+    bandit = bandit_of(path).trimmed(HORIZON)
     names = ["ts", "irs.fh", "irs.v-zero" if bandit.belief.is_independent else "irs.ff"]
     means, values, arms = played(bandit, names)
     assert all(np.all(np.isfinite(one)) for one in (means, *values.values()))

@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from irsppl._checks import side_key
 from irsppl.beliefs._base import Belief
+from irsppl.beliefs._points import PointBelief
 from irsppl.outcomes import Outcome
 
 
@@ -28,9 +29,9 @@ def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
         "posterior": {"mean_reward": np.asarray(outcomes.means)[None]},
         "posterior_predictive": {"reward": np.asarray(outcomes.rewards)[None, :, :, 0]},
     }
-    prior = _prior_draws(belief, jax.random.split(side_key(key, "prior"), num_draws))
-    if prior is not None:
-        means, rewards = prior
+    if isinstance(belief, PointBelief):
+        keys = jax.random.split(side_key(key, "prior"), num_draws)
+        means, rewards = _prior_draws(belief, keys)
         groups["prior"] = {"mean_reward": means[None]}
         groups["prior_predictive"] = {"reward": rewards[None]}
     arms = {"arm": np.arange(belief.num_arms)}
@@ -43,11 +44,11 @@ def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
 
 @eqx.filter_jit
 def _outcomes(belief: Belief, keys: Array) -> Outcome:
-    return jax.vmap(lambda key: belief._sample(key, 1))(keys)
+    return jax.vmap(lambda key: belief.draw(key, 1))(keys)
 
 
-def _prior_draws(belief: Any, keys: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean rewards and one reward of each arm `[draws, K]` under the prior, where it is known."""
+def _prior_draws(belief: PointBelief, keys: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Mean rewards and one reward of each arm `[draws, K]` under the prior."""
 
     def draw(model: Any, key: Array, arm: Array) -> tuple[Array, Array]:
         param_key, reward_key = jax.random.split(key)
@@ -58,15 +59,9 @@ def _prior_draws(belief: Any, keys: Array) -> tuple[np.ndarray, np.ndarray] | No
         reward = model.sample_reward(jax.random.fold_in(reward_key, arm), params, at)
         return model.mean(params, at), reward
 
-    if getattr(belief, "model", None) is not None:
-        parts = [(belief.model, tuple(range(belief.num_arms)))]
-    elif getattr(belief, "models", None) is not None:
-        parts = list(zip(belief.models, belief.groups, strict=True))
-    else:
-        return None
     size = (len(keys), belief.num_arms)
     means, rewards = np.empty(size), np.empty(size)
-    for model, arms in parts:
+    for model, arms in belief.parts:
         of_arms = jax.vmap(lambda key, arm, m=model: draw(m, key, arm), in_axes=(None, 0))
         every = jax.jit(jax.vmap(of_arms, in_axes=(0, None)))
         means[:, arms], rewards[:, arms] = every(keys, jnp.asarray(arms))

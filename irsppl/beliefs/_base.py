@@ -2,7 +2,7 @@
 
 A belief is an immutable pytree over all K arms. Everything downstream asks it only the questions
 below, so that a new representation is one file. Arrays are `[K]` over arms; `N` is a number of
-sampled rewards per arm.
+sampled rewards per arm, and `_future.py` says what those teach.
 """
 
 from __future__ import annotations
@@ -24,107 +24,43 @@ from irsppl._checks import (
     is_concrete,
     require_range,
 )
-from irsppl.inner.laws import expected_best
+from irsppl.beliefs._abilities import Upkeep
+from irsppl.beliefs._future import Future
 from irsppl.outcomes import Outcome
-
-Law = Any  # a law of one number on the host: see irsppl.inner.laws
 
 
 class Belief(eqx.Module):
-    """What is believed of K arms."""
+    """What is believed of K arms.
 
-    # ---- what it is
+    A new representation writes the nine abstract members; what follows them has defaults, and what
+    only some beliefs can do is a class in `_abilities.py`.
+    """
+
     @property
     @abc.abstractmethod
     def num_arms(self) -> int:
         """K."""
 
-    @property
-    def is_independent(self) -> bool:
-        """Whether a reward of one arm tells nothing of the others."""
-        return True
-
-    # ---- the three questions every solver asks
     @abc.abstractmethod
     def predictive_mean(self) -> Float[Array, " K"]:
         """Mean reward of the next pull of each arm."""
 
     @abc.abstractmethod
-    def _update(self, arm: Array, reward: Array) -> Belief:
-        """The posterior after one reward (scalars, maybe traced)."""
+    def given(self, arm: Array, reward: Array) -> Belief:
+        """The posterior after one reward (scalars, maybe traced): `update` without checks."""
 
     @abc.abstractmethod
-    def _sample(self, key: Array, horizon: int) -> Outcome:
+    def draw(self, key: Array, horizon: int) -> Outcome:
         """A future with `horizon` rewards per arm; parameters and rewards from separate keys."""
 
-    # ---- along a sampled future
     @abc.abstractmethod
-    def path_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
-        """`[a, n]`: posterior mean of arm a after its own first n rewards."""
-
-    @abc.abstractmethod
-    def path_expected_max(
-        self, rewards: Float[Array, "K N"], lam: Float[Array, " K"]
-    ) -> Float[Array, "K N+1"]:
-        """`[a, n]`: E[max(mu_a, lam_a)] after arm a's own first n rewards."""
-
-    @abc.abstractmethod
-    def lattice_expected_best(self, rewards: Float[Array, "K N"]) -> Float[Array, "..."]:
-        """`[n_1, ..., n_K]`: E[max_a mu_a] given the first n_b rewards (0..N) of every arm b."""
-
-    def path(self, rewards: Float[Array, "K N"]) -> Path:
-        """What `path_means` and `path_expected_max` say of one future, for repeated questions."""
-        return Path(self, rewards)
-
-    def means_after(self, rewards: Float[Array, "K N"], counts: Array) -> Float[Array, " K"]:
-        """Posterior mean of every arm given the first `counts` (one, or `[K]`) rewards of each."""
-        means = self.path_means(rewards)
-        counts = jnp.broadcast_to(jnp.asarray(counts), (self.num_arms,))
-        return jnp.take_along_axis(means, counts[:, None], axis=1)[:, 0]
-
-    def feedback_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
-        """`[a, n]`: posterior mean of arm a given the first n rewards of *every* arm."""
-        return self.path_means(rewards)
-
-    def means_at(
-        self, rewards: Float[Array, "K N"], counts: Int[Array, "M K"]
-    ) -> Float[Array, "M K"]:
-        """`[m, a]`: posterior mean of arm a given the first counts[m, b] rewards of each arm b."""
-        means = self.path_means(rewards)
-        return jax.vmap(lambda row, at: row[at])(means, counts.T).T
-
-    def separable_means(
-        self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
-    ) -> Float[Array, "K M"]:
-        """`[a, m]`: mean of arm a given own[a, m] of its rewards and others of every other arm.
-
-        others: `[M]`, the same for all arms, or `[K, M]`, so many of each.
-        """
-        means = self.path_means(rewards)
-        return jax.vmap(lambda row, at: row[at])(means, own)
-
-    def lattice_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K ..."]:
-        """`[a, n_1, ..., n_K]`: mean of arm a given the first n_b rewards of every arm b."""
-        means = self.path_means(rewards)
-        num_arms, size = means.shape
-        tables = []
-        for arm in range(num_arms):
-            shape = [1] * num_arms
-            shape[arm] = size
-            tables.append(jnp.broadcast_to(means[arm].reshape(shape), (size,) * num_arms))
-        return jnp.stack(tables)
+    def along(self, rewards: Float[Array, "K N"]) -> Future:
+        """What these rewards would teach: posterior means at any counts of them, and more."""
 
     # ---- of the unknown means
     @abc.abstractmethod
     def sample_means(self, key: Array) -> Float[Array, " K"]:
         """One draw of the arms' mean rewards."""
-
-    @abc.abstractmethod
-    def sample_future_means(self, key: Array, n: Array, horizon: int) -> Float[Array, " K"]:
-        """One draw of the posterior means after n more rewards of every arm.
-
-        n may be traced, a number or one per arm `[K]`, and is at most `horizon`.
-        """
 
     @abc.abstractmethod
     def expected_max(self, lam: Any) -> Float[Array, " K"]:
@@ -138,91 +74,26 @@ class Belief(eqx.Module):
     def mean_sd(self) -> Float[Array, " K"]:
         """A scale for mu_a (its standard deviation where that is finite)."""
 
-    # ---- optional abilities; the defaults say "not this belief"
-    def _sample_truth(self, key: Array, horizon: int) -> Outcome:
+    # ---- with defaults
+    @property
+    def is_independent(self) -> bool:
+        """Whether a reward of one arm tells nothing of the others."""
+        return True
+
+    def sample_future_means(self, key: Array, n: Array, horizon: int) -> Float[Array, " K"]:
+        """One draw of the posterior means after n more rewards of every arm.
+
+        n may be traced, a number or one per arm `[K]`, and is at most `horizon`.
+        """
+        return self.along(self.draw(key, horizon).rewards).means(n)
+
+    def draw_truth(self, key: Array, horizon: int) -> Outcome:
         """A future for bounds and simulations, drawn from the prior that the user wrote.
 
         Beliefs that approximate (particles) sample here from the model itself, together with the
         set in which the bound's posterior means are then computed.
         """
-        return self._sample(key, horizon)
-
-    def footprint(self, horizon: int) -> int:
-        """Numbers that one future takes while it is worked on; it sizes chunks of futures."""
-        return self.num_arms * horizon
-
-    def tell(self) -> Belief:
-        """Warn of a belief that knows itself to be inaccurate; what is returned has warned."""
-        return self
-
-    def for_simulation(self) -> Belief:
-        """The same belief without upkeep that thousands of simulated paths could not afford."""
-        return self
-
-    def sized(self, horizon: int) -> Belief:
-        """The same belief with room for `horizon` rewards, where it keeps a record of them."""
-        return self
-
-    # ---- abilities that some have
-    @property
-    def brings_sets(self) -> bool:
-        """Whether each future for bounds comes with a set that its truth was drawn from."""
-        return False
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether data are one count per arm, so that `future_mean_max` can sum over them."""
-        return False
-
-    @property
-    def is_approximate(self) -> bool:
-        """Whether bounds computed from this state are approximate."""
-        return False
-
-    def law(self, n: int | None) -> list[Law] | None:
-        """Host float64 laws of the posterior mean of each arm after n rewards (None: of mu_a).
-
-        None when there is no closed form: bounds are then sampled.
-        """
-        return None
-
-    def exact_expected_best(self, counts: np.ndarray | None) -> float | None:
-        """E[max_a of the posterior means after counts[b] rewards of each arm b], host float64.
-
-        counts None: of the true means. None where there is neither a closed form nor a sum.
-        """
-        if not self.is_independent:
-            return None
-        if counts is None or np.all(counts == counts[0]):
-            laws = self.law(None if counts is None else int(counts[0]))
-            return None if laws is None else expected_best(laws)
-        chosen = []
-        for arm, n in enumerate(counts):
-            laws = self.law(int(n))
-            if laws is None:
-                return None
-            chosen.append(laws[arm])
-        return expected_best(chosen)
-
-    def finite_support(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(Dirichlet parameters [K, C], values [C]) where rewards take finitely many values."""
-        return None
-
-    def reward_tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """(weights, likelihood, values [K, C]) of points where rewards take finitely many values.
-
-        Host float64. Independent arms: weights [K, N], likelihood [K, N, C]; points that the arms
-        share: [N], [N, K, C]. Planning over counts (`ideal`, `opt`) starts from them.
-        """
-        return None
-
-    def natural_state(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Host (xi [K], nu [K]) when posterior means are (xi + sum of rewards) / (nu + n)."""
-        return None
-
-    def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray] | None:
-        """(family code, xi, nu, noise_sd) for the compiled CPU kernels, or None."""
-        return None
+        return self.draw(key, horizon)
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Float[Array, "K N"]:
         """Rewards when the arms' true means are known (a fixed truth)."""
@@ -231,26 +102,12 @@ class Belief(eqx.Module):
             "reward distribution there"
         )
 
+    def footprint(self, horizon: int) -> int:
+        """Numbers that one future takes while it is worked on; it sizes chunks of futures."""
+        return self.num_arms * horizon
+
     def check_reward(self, arm: Any, reward: Any) -> None:
         """Raise `ValueError` if a concrete reward is outside the support."""
-
-    def with_room(self, count: int) -> Belief:
-        """The same belief with room for `count` more rewards, where it keeps a record of them."""
-        return self
-
-    def wants_care(self) -> Bool[Array, ""]:
-        """Whether `tended` should be called; traceable, asked after every update."""
-        return jnp.asarray(False)
-
-    def check_resolution(self, periods: int) -> None:
-        """Warn where so many further rewards of an arm would be too much for it as it is.
-
-        Asked before whole futures are worked on in compiled programs, which cannot tend a belief.
-        """
-
-    def tended(self) -> Belief:
-        """The same belief after upkeep that only the host can do, shapes unchanged."""
-        return self
 
     def _why_not_finite(self) -> str:
         """What it means when a possible reward leaves no finite belief."""
@@ -278,7 +135,8 @@ class Belief(eqx.Module):
             )
         self.check_arm(arm)
         numbers = self.as_rewards(arm, reward)
-        ready = self.with_room(int(np.prod(rewards, dtype=int)))
+        count = int(np.prod(rewards, dtype=int))
+        ready: Any = self.with_room(count) if isinstance(self, Upkeep) else self
         update = _update_many if arms else _update_one
         updated, state = update(ready, jnp.asarray(arm), numbers)
         return ready.settled(updated, state, arm, reward)
@@ -313,7 +171,8 @@ class Belief(eqx.Module):
         """
         if not is_concrete(state, updated) or int(state) == _FINE:
             return updated
-        updated = updated.tended()
+        if isinstance(updated, Upkeep):
+            updated = updated.tended()
         if not bool(_is_finite(self, updated)):
             raise ValueError(
                 f"reward {_shown(np.asarray(reward))} of arm {_shown(np.asarray(arm))} is refused "
@@ -323,7 +182,7 @@ class Belief(eqx.Module):
 
     def sample_outcome(self, key: Any, horizon: int) -> Outcome:
         """A future drawn from the belief: `.means [K]`, `.rewards [K, horizon]`."""
-        return self._sample(as_key(key), as_count("horizon", horizon, maximum=MOST_PERIODS))
+        return self.draw(as_key(key), as_count("horizon", horizon, maximum=MOST_PERIODS))
 
     def check_arm(self, arm: Any) -> None:
         if not is_concrete(arm):
@@ -342,25 +201,13 @@ class Belief(eqx.Module):
         return belief_to_arviz(self, as_key(key), as_count("num_draws", num_draws, maximum=10**7))
 
 
-class Path(eqx.Module):
-    """One sampled future of every arm, ready to be asked."""
-
-    belief: Belief
-    rewards: Float[Array, "K N"]
-
-    def means(self) -> Float[Array, "K N+1"]:
-        return self.belief.path_means(self.rewards)
-
-    def expected_max(self, lam: Float[Array, " K"]) -> Float[Array, "K N+1"]:
-        return self.belief.path_expected_max(self.rewards, lam)
-
-
 _FINE = 0
 
 
 def examined(before: Belief, after: Belief) -> Int[Array, ""]:
     """0 where a belief after an update needs nothing, 1 where it is to be settled; traceable."""
-    return (~_finite(before, after) | after.wants_care()).astype(jnp.int32)
+    care = after.wants_care() if isinstance(after, Upkeep) else False
+    return (~_finite(before, after) | care).astype(jnp.int32)
 
 
 def _finite(before: Belief, after: Belief) -> Bool[Array, ""]:
@@ -400,7 +247,7 @@ def _shown(values: np.ndarray) -> str:
 # Jitted at module level: a loop of updates compiles once per belief type and shape.
 @eqx.filter_jit
 def _update_one(belief: Belief, arm: Array, reward: Array) -> tuple[Belief, Array]:
-    updated = belief._update(arm, reward)
+    updated = belief.given(arm, reward)
     return updated, examined(belief, updated)
 
 
@@ -409,7 +256,7 @@ def _update_many(belief: Belief, arms: Array, rewards: Array) -> tuple[Belief, A
     dynamic, static = eqx.partition(belief, eqx.is_array)
 
     def step(dynamic: Any, pull: tuple[Array, Array]) -> tuple[Any, None]:
-        updated = eqx.combine(dynamic, static)._update(*pull)
+        updated = eqx.combine(dynamic, static).given(*pull)
         return eqx.filter(updated, eqx.is_array), None
 
     dynamic, _ = jax.lax.scan(step, dynamic, (arms, rewards))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import check_levels, host64, is_concrete, require_range
 from irsppl.beliefs._base import Belief
+from irsppl.beliefs._future import IndependentFuture
 from irsppl.inner.nodes import expected_best_lattice, graded, legendre
 from irsppl.outcomes import Outcome
 
@@ -24,8 +24,8 @@ LATTICE_NODES = 128
 class Conjugate(Belief):
     """Independent arms of one conjugate family, hyperparameters `[K]` per field.
 
-    The closed forms below are elementwise in the hyperparameters, so `along(rewards)`, the same
-    class with fields `[K, N+1]`, answers for every point of a sampled path at once.
+    The closed forms below are elementwise in the hyperparameters, so `posteriors_along(rewards)`,
+    the same class with fields `[K, N+1]`, answers for every point of a sampled path at once.
     """
 
     # Means live on a bounded interval, where plain Gauss-Legendre nodes are nearly exact.
@@ -42,19 +42,19 @@ class Conjugate(Belief):
         """Prior pseudo-count of rewards."""
 
     @abc.abstractmethod
-    def along(self, rewards: Float[Array, "K N"]) -> Self:
+    def posteriors_along(self, rewards: Float[Array, "K N"]) -> Self:
         """Hyperparameters after the first 0..N rewards of each arm, fields `[K, N+1]`."""
 
     @abc.abstractmethod
-    def _sample_parameters(self, key: Array) -> tuple[Array, Any]:
-        """(means [K], whatever `_sample_rewards` needs)."""
+    def sample_parameters(self, key: Array) -> tuple[Array, Any]:
+        """(means [K], whatever `sample_rewards` needs)."""
 
     @abc.abstractmethod
-    def _sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
         """Rewards `[K, horizon]`; a longer horizon extends, never changes, a shorter one."""
 
     @abc.abstractmethod
-    def _sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
         """Sum of n rewards of each arm, drawn at once; n may be traced and may be 0."""
 
     @abc.abstractmethod
@@ -101,19 +101,19 @@ class Conjugate(Belief):
         check_levels("lam", lam, self.num_arms)
         return self._expected_max(jnp.broadcast_to(jnp.asarray(lam, self.nu.dtype), self.nu.shape))
 
-    def _sample(self, key: Array, horizon: int) -> Outcome:
+    def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
-        means, parameters = self._sample_parameters(parameter_key)
-        return Outcome(means, self._sample_rewards(reward_key, parameters, horizon))
+        means, parameters = self.sample_parameters(parameter_key)
+        return Outcome(means, self.sample_rewards(reward_key, parameters, horizon))
 
     def sample_means(self, key: Array) -> Array:
-        return self._sample_parameters(key)[0]
+        return self.sample_parameters(key)[0]
 
     def sample_future_means(self, key: Array, n: Array, horizon: int) -> Array:
         parameter_key, reward_key = jax.random.split(key)
-        _, parameters = self._sample_parameters(parameter_key)
+        _, parameters = self.sample_parameters(parameter_key)
         n = jnp.asarray(n)
-        return (self.xi + self._sample_sum(reward_key, parameters, n)) / (self.nu + n)
+        return (self.xi + self.sample_sum(reward_key, parameters, n)) / (self.nu + n)
 
     def sample_prefix(
         self, key: Array, size: int, n: Array
@@ -121,36 +121,40 @@ class Conjugate(Belief):
         """One future without its bulk: (means, first `size` rewards, posterior means after n).
 
         Parameters once, then `size` rewards of each arm, then the sum of the n - size others at
-        once; n may be traced and may be less than `size`. Means and rewards are those of `_sample`
+        once; n may be traced and may be less than `size`. Means and rewards are those of `draw`
         with the same key.
         """
         parameter_key, reward_key = jax.random.split(key)
-        means, parameters = self._sample_parameters(parameter_key)
-        rewards = self._sample_rewards(reward_key, parameters, size)
+        means, parameters = self.sample_parameters(parameter_key)
+        rewards = self.sample_rewards(reward_key, parameters, size)
         n = jnp.asarray(n)
         # The arms' own keys are those of numbers below num_arms.
         rest_key = jax.random.fold_in(reward_key, self.num_arms)
-        rest = self._sample_sum(rest_key, parameters, jnp.maximum(n - size, 0))
+        rest = self.sample_sum(rest_key, parameters, jnp.maximum(n - size, 0))
         first = jnp.take(path_sums(rewards), jnp.minimum(n, size), axis=1)
         return means, rewards, (self.xi + first + rest) / (self.nu + n)
 
-    def path_means(self, rewards: Array) -> Array:
+    def along(self, rewards: Float[Array, "K N"]) -> ConjugateFuture:
+        return ConjugateFuture(self, rewards)
+
+    # ---- how a `ConjugateFuture` answers, for families that have better ways
+    def _path_means(self, rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
         sums = path_sums(rewards.astype(self.nu.dtype))
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.nu.dtype)
         return (self.xi[:, None] + sums) / (self.nu[:, None] + n[None, :])
 
-    def path_expected_max(self, rewards: Array, lam: Array) -> Array:
-        path = self.along(rewards)
+    def _path_expected_max(self, rewards: Array, lam: Array) -> Float[Array, "K N+1"]:
+        path = self.posteriors_along(rewards)
         return path._expected_max(jnp.broadcast_to(lam[:, None], path.nu.shape))
 
-    def path_cdf(self, rewards: Array, x: Array) -> Array:
+    def _path_cdf(self, rewards: Array, x: Array) -> Float[Array, "K N+1 J"]:
         """`[a, n, j]`: P(mu_a <= x_j) after arm a's first n rewards, x `[J]`."""
-        path = self.along(rewards)
+        path = self.posteriors_along(rewards)
         shape = (*path.nu.shape, x.shape[0])
         wide = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[..., None], shape), path)
         return wide._cdf(jnp.broadcast_to(x[None, None, :], shape))
 
-    def lattice_expected_best(self, rewards: Array) -> Array:
+    def _path_expected_best(self, rewards: Array) -> Float[Array, "..."]:
         low, high = self._mean_range()
         if self._bounded:
             x, weights = legendre(low, high, LATTICE_NODES)
@@ -159,16 +163,27 @@ class Conjugate(Belief):
             least, most = jnp.min(means), jnp.max(means)
             width = jnp.max(self.mean_sd()) / 2 + (most - least) / 2
             x, weights = graded(low, high, (least + most) / 2, width, LATTICE_NODES)
-        return expected_best_lattice(self.path_cdf(rewards, x), weights, high)
+        return expected_best_lattice(self._path_cdf(rewards, x), weights, high)
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
+        """Host (xi [K], nu [K]): posterior means are (xi + sum of rewards) / (nu + n)."""
         return host64(self.xi), host64(self.nu)
 
-    def _replace(self, **fields: Array) -> Self:
-        names = tuple(fields)
-        return eqx.tree_at(
-            lambda belief: [getattr(belief, name) for name in names], self, list(fields.values())
-        )
+
+class ConjugateFuture(IndependentFuture):
+    """Computed when it is asked: one sum and a closed form per point of the path."""
+
+    belief: Conjugate
+    rewards: Float[Array, "K N"]
+
+    def own_means(self) -> Array:
+        return self.belief._path_means(self.rewards)
+
+    def expected_max(self, lam: Array) -> Array:
+        return self.belief._path_expected_max(self.rewards, lam)
+
+    def expected_best(self) -> Array:
+        return self.belief._path_expected_best(self.rewards)
 
 
 def path_sums(rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:

@@ -65,6 +65,6 @@ def _picture(belief: Belief, levels: Array) -> tuple[Float[Array, "L K"], Float[
 @eqx.filter_jit
 def _futures(belief: Belief, keys: Array, horizon: int) -> Float[Array, "P K N"]:
     def one(key: Any) -> Array:
-        return belief.path_means(belief._sample(key, horizon).rewards)
+        return belief.along(belief.draw(key, horizon).rewards).own_means()
 
     return jax.lax.map(one, keys)

@@ -83,7 +83,7 @@ def rejuvenate(
         point = model.constrain(z, discrete)
         value = model.log_prior_unconstrained(z, discrete) + log_likelihood(point)
         if names:
-            value = jnp.where(model._checked_log_prior(point) > -jnp.inf, value, -jnp.inf)
+            value = jnp.where(model.checked_log_prior(point) > -jnp.inf, value, -jnp.inf)
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
     densities = jax.vmap(density)

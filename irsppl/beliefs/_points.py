@@ -4,10 +4,9 @@ Quadrature nodes, enumerated latents and particles all look alike once they have
 multiplies each weight by its likelihood there, and every question is a weighted sum over points.
 """
 
-from __future__ import annotations
-
+import abc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import equinox as eqx
 import jax
@@ -17,12 +16,16 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from irsppl._checks import check_levels, host64, is_concrete
-from irsppl.beliefs._base import Belief, Path
+from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
+from irsppl.beliefs._base import Belief
+from irsppl.beliefs._future import Counts, IndependentFuture
 from irsppl.inner.laws import Discrete, Smooth
 from irsppl.outcomes import Outcome
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
     from irsppl.models import ArmModel, Params
+else:  # field types are read when a class is made
+    ArmModel = Params = Any
 
 # Points of integration for E[max_a mu_a] over the lattice: any fixed subset keeps it a martingale.
 _LATTICE_POINTS = 256
@@ -65,29 +68,120 @@ def cumulative(log_weights: Float[Array, " N"], lik: Float[Array, "T N"]) -> Flo
     return jax.nn.softmax(jnp.cumsum(steps, axis=0), axis=-1)
 
 
-class PointPath(Path):
-    """One future of independent arms: sums over sorted points, so that a new lam is a look-up."""
+class SortedSums(eqx.Module):
+    """Sums over points in the order of their means, so that a new lam is a look-up."""
 
-    mu: Float[Array, "K N"]
-    mean_sums: Float[Array, "K T N"]
-    weight_sums: Float[Array, "K T N"]
+    mu: Float[Array, "K N"]  # rising
+    of_means: Float[Array, "K T N"]
+    of_weights: Float[Array, "K T N"]
 
-    def means(self) -> Array:
-        return self.mean_sums[:, :, -1]
+    def __init__(self, mu: Float[Array, "K N"], weights: Float[Array, "K T N"]):
+        self.mu = mu
+        self.of_means = jnp.cumsum(weights * mu[:, None, :], axis=2)
+        self.of_weights = jnp.cumsum(weights, axis=2)
 
-    def expected_max(self, lam: Array) -> Array:
+    def expected_max(self, lam: Float[Array, " K"]) -> Float[Array, "K T"]:
         # E[max(mu, lam)] = lam P(mu <= lam) + (sum of w mu above lam).
         below = jax.vmap(lambda m, x: jnp.searchsorted(m, x, side="right"))(self.mu, lam)
         take = jnp.maximum(below - 1, 0)[:, None, None]
-        shape = (*self.mean_sums.shape[:2], 1)
-        at = jnp.broadcast_to(take, shape)
+        at = jnp.broadcast_to(take, (*self.of_means.shape[:2], 1))
         some = (below > 0)[:, None]
-        weight = jnp.where(some, jnp.take_along_axis(self.weight_sums, at, axis=2)[..., 0], 0)
-        low = jnp.where(some, jnp.take_along_axis(self.mean_sums, at, axis=2)[..., 0], 0)
-        return lam[:, None] * weight + self.means() - low
+        weight = jnp.where(some, jnp.take_along_axis(self.of_weights, at, axis=2)[..., 0], 0)
+        low = jnp.where(some, jnp.take_along_axis(self.of_means, at, axis=2)[..., 0], 0)
+        return lam[:, None] * weight + self.of_means[:, :, -1] - low
 
 
-class Points(Belief):
+class PointsFuture(IndependentFuture):
+    """Weights of the points after each reward; compiled programs drop what is not asked for."""
+
+    mu: Float[Array, "K N"]
+    log_weights: Float[Array, "K N"]  # before the first reward
+    log_likelihoods: Float[Array, "K T N"]
+    weights: Float[Array, "K T+1 N"]
+    sums: SortedSums
+
+    def __init__(self, belief: "Points", rewards: Float[Array, "K T"]):
+        self.mu, self.log_weights = belief.mu, belief.log_weights
+        self.log_likelihoods = belief.log_likelihoods(rewards)
+        self.weights = jax.vmap(cumulative)(self.log_weights, self.log_likelihoods)
+        self.sums = SortedSums(self.mu, self.weights)
+
+    def means(self, counts: Counts) -> Array:
+        if isinstance(counts, tuple) or np.ndim(counts) > 1:
+            return super().means(counts)
+        # One vector of counts: the weights on the way there need not be known.
+        num_arms, size = self.log_likelihoods.shape[:2]
+        counts = jnp.broadcast_to(jnp.asarray(counts), (num_arms,))
+        known = jnp.arange(size)[None, :] < counts[:, None]
+        total = jnp.where(known[:, :, None], self.log_likelihoods, 0).sum(axis=1)
+        return jnp.sum(jax.nn.softmax(self.log_weights + total, axis=1) * self.mu, axis=1)
+
+    def own_means(self) -> Array:
+        return jnp.einsum("ktn,kn->kt", self.weights, self.mu)
+
+    def expected_max(self, lam: Array) -> Array:
+        return self.sums.expected_max(lam)
+
+    def expected_best(self) -> Array:
+        from irsppl.inner.nodes import expected_best_lattice
+
+        # E max = top - sum over gaps of (gap) prod_a F_a, exact when every point is a node.
+        points = jnp.sort(self.mu.ravel())
+        count = points.shape[0]
+        if count > _LATTICE_POINTS:
+            pick = np.linspace(0, count - 1, _LATTICE_POINTS).round().astype(int)
+            points = points[pick]
+        below = jax.vmap(lambda m: jnp.searchsorted(m, points, side="right"))(self.mu)
+        sums = jnp.pad(self.sums.of_weights, ((0, 0), (0, 0), (1, 0)))
+        cdf = jax.vmap(lambda s, i: s[:, i])(sums, below)
+        gaps = jnp.diff(points, append=points[-1:])
+        return expected_best_lattice(cdf, gaps, points[-1])
+
+
+class PointBelief(Belief, FiniteRewards):
+    """Weighted points in the space of a model's latents, the same number for every arm."""
+
+    mu: eqx.AbstractVar[Array]  # mean rewards: [K, N], or [N, K] where arms share the points
+    log_weights: eqx.AbstractVar[Array]  # [K, N] or [N]
+    params: eqx.AbstractVar[Any]  # latents
+    kind: eqx.AbstractVar[str]
+    reason: eqx.AbstractVar[str]  # why this representation, for the repr
+
+    @property
+    @abc.abstractmethod
+    def parts(self) -> tuple[tuple[ArmModel, tuple[int, ...]], ...]:
+        """Models, and the arms that each is of."""
+
+    @abc.abstractmethod
+    def mean_max(self) -> Float[Array, ""]:
+        """E[max_a mu_a]."""
+
+    @property
+    def num_points(self) -> int:
+        """N."""
+        return self.log_weights.shape[-1]
+
+    @property
+    def weights(self) -> Float[Array, "... N"]:
+        return jnp.exp(self.log_weights)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether every arm has two possible rewards, so that data are one count per arm."""
+        return False
+
+    def effective_sample_size(self) -> Float[Array, "..."]:
+        """1 / sum of squared weights (per arm with points of its own): how many points count."""
+        return 1 / jnp.sum(self.weights**2, axis=-1)
+
+    def footprint(self, horizon: int) -> int:
+        return 3 * self.num_arms * (horizon + 1) * self.num_points
+
+    def _why_not_finite(self) -> str:
+        return why_impossible(self.kind, self.num_points)
+
+
+class Points(PointBelief, ExactLaws):
     """Independent arms, each with its own N weighted points, sorted by their mean reward.
 
     Arms of one model form a group, so that their points share one array: params[g] has leading axes
@@ -130,7 +224,8 @@ class Points(Belief):
         rows = jnp.concatenate(list(parts))
         return rows[np.argsort([arm for group in self.groups for arm in group])]
 
-    def _likelihoods(self, rewards: Float[Array, "K T"]) -> Float[Array, "K T N"]:
+    def log_likelihoods(self, rewards: Float[Array, "K T"]) -> Float[Array, "K T N"]:
+        """Of each reward, at each of its arm's points."""
         parts = []
         for model, group, params in zip(self.models, self.groups, self.params, strict=True):
             own = jax.vmap(lambda p, r, m=model: log_likelihoods(m, p, r))
@@ -142,12 +237,8 @@ class Points(Belief):
         return self.mu.shape[0]
 
     @property
-    def num_points(self) -> int:
-        return self.mu.shape[1]
-
-    @property
-    def weights(self) -> Float[Array, "K N"]:
-        return jnp.exp(self.log_weights)
+    def parts(self) -> tuple[tuple[ArmModel, tuple[int, ...]], ...]:
+        return tuple(zip(self.models, self.groups, strict=True))
 
     def __repr__(self) -> str:
         names = ", ".join(dict.fromkeys(model.name for model in self.models))
@@ -167,7 +258,7 @@ class Points(Belief):
             if own.size:
                 check_support(model, own if own.size > 1 else own.item())
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         reward = jnp.asarray(reward, self.mu.dtype)
         rows = []
         for model, group, params in zip(self.models, self.groups, self.params, strict=True):
@@ -182,15 +273,12 @@ class Points(Belief):
         updated = normalise(self.log_weights[arm] + row)
         return eqx.tree_at(lambda b: b.log_weights, self, self.log_weights.at[arm].set(updated))
 
-    def _why_not_finite(self) -> str:
-        return why_impossible(self.kind, self.num_points)
-
-    def _sample(self, key: Array, horizon: int) -> Outcome:
+    def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
         chosen = jax.random.categorical(parameter_key, self.log_weights, axis=1)
-        return self._outcome_at(chosen, reward_key, horizon)
+        return self.outcome_at(chosen, reward_key, horizon)
 
-    def _outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
+    def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
         """The future of the arms' chosen points."""
         parts = []
         for g, (group, params) in enumerate(zip(self.groups, self.params, strict=True)):
@@ -204,56 +292,13 @@ class Points(Belief):
         means = jnp.take_along_axis(self.mu, chosen[:, None], axis=1)[:, 0]
         return Outcome(means, self._join(parts).astype(means.dtype))
 
-    # ---- along a future
-    def _path_weights(self, rewards: Array) -> Float[Array, "K T+1 N"]:
-        return jax.vmap(cumulative)(self.log_weights, self._likelihoods(rewards))
-
-    def path_means(self, rewards: Array) -> Array:
-        return jnp.einsum("ktn,kn->kt", self._path_weights(rewards), self.mu)
-
-    def path(self, rewards: Array) -> PointPath:
-        weights = self._path_weights(rewards)
-        return PointPath(
-            self,
-            rewards,
-            self.mu,
-            jnp.cumsum(weights * self.mu[:, None, :], axis=2),
-            jnp.cumsum(weights, axis=2),
-        )
-
-    def path_expected_max(self, rewards: Array, lam: Array) -> Array:
-        return self.path(rewards).expected_max(lam)
-
-    def means_after(self, rewards: Array, counts: Array) -> Array:
-        lik = self._likelihoods(rewards)
-        counts = jnp.broadcast_to(jnp.asarray(counts), (self.num_arms,))
-        known = jnp.arange(rewards.shape[1])[None, :] < counts[:, None]
-        total = jnp.where(known[:, :, None], lik, 0).sum(axis=1)
-        return jnp.sum(jax.nn.softmax(self.log_weights + total, axis=1) * self.mu, axis=1)
-
-    def lattice_expected_best(self, rewards: Array) -> Array:
-        from irsppl.inner.nodes import expected_best_lattice
-
-        # E max = top - sum over gaps of (gap) prod_a F_a, exact when every point is a node.
-        points = jnp.sort(self.mu.ravel())
-        count = points.shape[0]
-        if count > _LATTICE_POINTS:
-            pick = np.linspace(0, count - 1, _LATTICE_POINTS).round().astype(int)
-            points = points[pick]
-        below = jax.vmap(lambda m: jnp.searchsorted(m, points, side="right"))(self.mu)
-        sums = jnp.cumsum(self._path_weights(rewards), axis=2)
-        sums = jnp.pad(sums, ((0, 0), (0, 0), (1, 0)))
-        cdf = jax.vmap(lambda s, i: s[:, i])(sums, below)
-        gaps = jnp.diff(points, append=points[-1:])
-        return expected_best_lattice(cdf, gaps, points[-1])
+    def along(self, rewards: Float[Array, "K T"]) -> PointsFuture:
+        return PointsFuture(self, rewards)
 
     # ---- of the unknown means
     def sample_means(self, key: Array) -> Array:
         chosen = jax.random.categorical(key, self.log_weights, axis=1)
         return jnp.take_along_axis(self.mu, chosen[:, None], axis=1)[:, 0]
-
-    def sample_future_means(self, key: Array, n: Array, horizon: int) -> Array:
-        return self.means_after(self._sample(key, horizon).rewards, n)
 
     def expected_max(self, lam: Any) -> Array:
         check_levels("lam", lam, self.num_arms)
@@ -270,13 +315,11 @@ class Points(Belief):
         spread = self.mu - self.predictive_mean()[:, None]
         return jnp.sqrt(jnp.sum(self.weights * spread**2, axis=1))
 
-    def mean_max(self) -> Float[Array, ""]:
-        """E[max_a mu_a]."""
+    def mean_max(self) -> Array:
         return best_of(self.mu, self.weights)
 
     @property
     def is_binary(self) -> bool:
-        """Whether every arm has two possible rewards, so that data are one count per arm."""
         values = [model.reward_values for model in self.models]
         return all(v is not None and len(v) == 2 for v in values)
 
@@ -304,16 +347,9 @@ class Points(Belief):
             jnp.take_along_axis(means, order, axis=1), jnp.take_along_axis(mass, order, axis=1)
         )
 
-    def effective_sample_size(self) -> Float[Array, " K"]:
-        """1 / sum of squared weights, per arm: how many points carry the belief."""
-        return 1 / jnp.sum(self.weights**2, axis=1)
-
-    def footprint(self, horizon: int) -> int:
-        return 3 * self.num_arms * (horizon + 1) * self.num_points
-
     # ---- exact laws where rewards are few
     def law(self, n: int | None) -> list[Any] | None:
-        """By summation over the counts of each possible reward (see `Belief.law`)."""
+        """By summation over the counts of each possible reward (see `ExactLaws`)."""
         weights = np.exp(host64(self.log_weights))
         weights /= weights.sum(axis=1, keepdims=True)
         mu = host64(self.mu)
@@ -356,14 +392,6 @@ class Points(Belief):
                 likelihood[arm, :, : len(own)] = value_likelihoods(model, at, own)
         weights = np.exp(host64(self.log_weights))
         return RewardTables(weights / weights.sum(axis=1, keepdims=True), likelihood, values)
-
-
-class RewardTables(NamedTuple):
-    """Points and the finitely many rewards there, on the host in float64."""
-
-    weights: np.ndarray  # [K, N], or [N] where the arms share the points
-    likelihood: np.ndarray  # [K, N, C] or [N, K, C], rows sum to one
-    values: np.ndarray  # [K, C], rising
 
 
 def value_likelihoods(

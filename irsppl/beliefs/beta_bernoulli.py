@@ -11,11 +11,13 @@ from jax.scipy.special import betainc, betaln, xlog1py, xlogy
 from jaxtyping import Array, Float
 
 from irsppl._checks import as_floats, host64, is_concrete, require_pseudo_counts, same_arms
+from irsppl._fields import changed
+from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
 
-class BetaBernoulli(Conjugate):
+class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
     """reward ~ Bernoulli(theta), theta ~ Beta(alpha, beta)."""
 
     _bounded: ClassVar[bool] = True
@@ -45,35 +47,35 @@ class BetaBernoulli(Conjugate):
         if not np.all((given == 0) | (given == 1)):
             raise ValueError(f"reward of a Bernoulli arm must be 0 or 1, got {reward!r}")
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         reward = jnp.asarray(reward, self.alpha.dtype)
-        return self._replace(
-            alpha=self.alpha.at[arm].add(reward), beta=self.beta.at[arm].add(1 - reward)
+        return changed(
+            self, alpha=self.alpha.at[arm].add(reward), beta=self.beta.at[arm].add(1 - reward)
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         wins = path_sums(rewards.astype(self.alpha.dtype))
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.alpha.dtype)[None, :]
-        return self._replace(alpha=self.alpha[:, None] + wins, beta=self.beta[:, None] + n - wins)
+        return changed(self, alpha=self.alpha[:, None] + wins, beta=self.beta[:, None] + n - wins)
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+    def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
         theta = jax.vmap(jax.random.beta)(keys, self.alpha, self.beta)
         return theta, theta
 
-    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
         keys = per_arm_keys(key, self.num_arms)
         uniforms = jax.vmap(lambda k: jax.random.uniform(k, (horizon,), parameters.dtype))(keys)
         return (uniforms < parameters[:, None]).astype(parameters.dtype)
 
-    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
         count = jnp.broadcast_to(n.astype(parameters.dtype), parameters.shape)
         return jax.random.binomial(key, count, parameters, dtype=parameters.dtype)
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
         if is_concrete(means) and np.any((np.asarray(means) < 0) | (np.asarray(means) > 1)):
             raise ValueError(f"means of Bernoulli arms must lie in [0, 1], got {means!r}")
-        return self._sample_rewards(key, jnp.asarray(means, self.alpha.dtype), horizon)
+        return self.sample_rewards(key, jnp.asarray(means, self.alpha.dtype), horizon)
 
     def mean_sd(self) -> Array:
         total = self.alpha + self.beta
@@ -106,8 +108,8 @@ class BetaBernoulli(Conjugate):
         """
         alpha, beta = self.alpha[:, None], self.beta[:, None]
         shape = x.shape
-        root = self._replace(
-            alpha=jnp.broadcast_to(alpha, shape), beta=jnp.broadcast_to(beta, shape)
+        root = changed(
+            self, alpha=jnp.broadcast_to(alpha, shape), beta=jnp.broadcast_to(beta, shape)
         )
         start = (*root._start(x), alpha, beta)
         inside = jnp.clip(x, 0, 1)
@@ -124,14 +126,14 @@ class BetaBernoulli(Conjugate):
         _, (cdfs, densities) = jax.lax.scan(step, start, rewards.T.astype(self.alpha.dtype))
         cdfs = jnp.concatenate([start[0][None], cdfs]).transpose(1, 0, 2)
         densities = jnp.concatenate([start[1][None], densities]).transpose(1, 0, 2)
-        return jnp.clip(cdfs, 0, 1), densities, self.along(rewards)
+        return jnp.clip(cdfs, 0, 1), densities, self.posteriors_along(rewards)
 
-    def path_expected_max(self, rewards: Array, lam: Array) -> Array:
+    def _path_expected_max(self, rewards: Array, lam: Array) -> Array:
         cdf, density, path = self._path(rewards, lam[:, None])
         lam = jnp.broadcast_to(lam[:, None], path.alpha.shape)
         return _beta_gamma(path.alpha, path.beta, lam, cdf[..., 0], density[..., 0])
 
-    def path_cdf(self, rewards: Array, x: Array) -> Array:
+    def _path_cdf(self, rewards: Array, x: Array) -> Array:
         return self._path(rewards, jnp.broadcast_to(x[None, :], (self.num_arms, x.shape[0])))[0]
 
     def law(self, n: int | None) -> list[Any]:
@@ -150,8 +152,9 @@ class BetaBernoulli(Conjugate):
             for a, b in zip(alpha, beta, strict=True)
         ]
 
-    def finite_support(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.stack([host64(self.beta), host64(self.alpha)], axis=1), np.array([0.0, 1.0])
+    def reward_tables(self) -> RewardTables:
+        counts = np.stack([host64(self.beta), host64(self.alpha)], axis=1)
+        return RewardTables(counts, None, np.broadcast_to([0.0, 1.0], counts.shape))
 
     def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
         xi, nu = self.natural_state()

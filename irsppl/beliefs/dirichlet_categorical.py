@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irsppl._checks import as_floats, host64, is_concrete, require, require_finite, require_positive
+from irsppl._fields import changed
+from irsppl.beliefs._abilities import FiniteRewards, RewardTables
 from irsppl.beliefs._conjugate import Conjugate, per_arm_keys
 
 # The mean of a Dirichlet arm has no elementary law. With G_c ~ Gamma(alpha_c) the sign of
@@ -18,7 +20,7 @@ from irsppl.beliefs._conjugate import Conjugate, per_arm_keys
 _LOG_T = np.linspace(-10.0, 7.0, 256)
 
 
-class DirichletCategorical(Conjugate):
+class DirichletCategorical(Conjugate, FiniteRewards):
     """P(reward = values[c]) = p_c, p ~ Dirichlet(alpha[a])."""
 
     _bounded: ClassVar[bool] = True
@@ -69,26 +71,26 @@ class DirichletCategorical(Conjugate):
         category = jnp.argmin(jnp.abs(rewards[..., None] - values), axis=-1)
         return jax.nn.one_hot(category, self.values.shape[0], dtype=self.alpha.dtype)
 
-    def _update(self, arm: Array, reward: Array) -> Self:
-        return self._replace(alpha=self.alpha.at[arm].add(self._one_hot(reward)))
+    def given(self, arm: Array, reward: Array) -> Self:
+        return changed(self, alpha=self.alpha.at[arm].add(self._one_hot(reward)))
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         counts = jnp.cumsum(self._one_hot(rewards), axis=1)
         counts = jnp.pad(counts, ((0, 0), (1, 0), (0, 0)))
-        return self._replace(alpha=self.alpha[:, None, :] + counts)
+        return changed(self, alpha=self.alpha[:, None, :] + counts)
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+    def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
         probabilities = jax.vmap(jax.random.dirichlet)(keys, self.alpha)
         return probabilities @ self.values, probabilities
 
-    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
         keys = per_arm_keys(key, self.num_arms)
         uniforms = jax.vmap(lambda k: jax.random.uniform(k, (horizon,), parameters.dtype))(keys)
         edges = jnp.cumsum(parameters, axis=1)[:, None, :-1]
         return self.values[jnp.sum(uniforms[..., None] >= edges, axis=-1)]
 
-    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
         # A multinomial, as successive binomials of what is left.
         left = jnp.broadcast_to(n.astype(parameters.dtype), (self.num_arms,))
         rest = jnp.ones_like(left)
@@ -154,13 +156,14 @@ class DirichletCategorical(Conjugate):
         value = jnp.maximum(inside + excess, jnp.maximum(mean, inside))
         return jnp.where(lam <= low, mean, jnp.where(lam >= high, lam, value))
 
-    def path_cdf(self, rewards: Array, x: Array) -> Array:
-        path = self.along(rewards)
+    def _path_cdf(self, rewards: Array, x: Array) -> Array:
+        path = self.posteriors_along(rewards)
         one = lambda point: path._cdf(jnp.full(path.nu.shape, point, path.nu.dtype))  # noqa: E731
         return jnp.moveaxis(jax.lax.map(one, x), 0, -1)
 
-    def finite_support(self) -> tuple[np.ndarray, np.ndarray]:
-        return host64(self.alpha), host64(self.values)
+    def reward_tables(self) -> RewardTables:
+        alpha = host64(self.alpha)
+        return RewardTables(alpha, None, np.broadcast_to(host64(self.values), alpha.shape))
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         alpha = host64(self.alpha)

@@ -103,7 +103,7 @@ def from_numpyro_joint(
         representation == "auto" and read.enumerate_latents() is not None
     ):
         return joint_enumeration(read, "all latents are discrete and few")
-    size = _points(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
+    size = _how_many(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
     return JointParticles(read, size, as_key(key), _why_particles([read], representation))
 
 
@@ -139,9 +139,9 @@ def _represent(
                     "representation='particles'"
                 )
     if representation == "quadrature" or (not forced and all(map(can_serve, models))):
-        nodes = _points(num_particles, DEFAULT_NODES, LEAST_NODES, "quadrature")
+        nodes = _how_many(num_particles, DEFAULT_NODES, LEAST_NODES, "quadrature")
         return quadrature(models, groups, nodes, _told(forced, "one continuous latent per arm"))
-    size = _points(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
+    size = _how_many(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
     return Particles(models, groups, size, as_key(key), _why_particles(models, representation))
 
 
@@ -172,7 +172,7 @@ def _conjugate(models: list[ArmModel], groups: list[list[int]]) -> Belief | None
     return family(**fields)
 
 
-def _points(given: int | None, default: int, least: int, what: str) -> int:
+def _how_many(given: int | None, default: int, least: int, what: str) -> int:
     if given is None:
         return default
     count = as_count("num_particles", given)

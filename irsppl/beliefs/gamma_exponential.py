@@ -19,11 +19,13 @@ from irsppl._checks import (
     require_pseudo_counts,
     same_arms,
 )
+from irsppl._fields import changed
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class GammaExponential(Conjugate):
+class GammaExponential(Conjugate, ExactLaws):
     """reward ~ Exponential(rate theta), theta ~ Gamma(shape, rate); mean reward 1 / theta.
 
     The prior mean of 1 / theta is rate / (shape - 1), finite only for shape > 1.
@@ -63,30 +65,32 @@ class GammaExponential(Conjugate):
                     f"reward of an exponential arm must be finite and not negative, got {reward!r}"
                 )
 
-    def _update(self, arm: Array, reward: Array) -> Self:
-        return self._replace(
+    def given(self, arm: Array, reward: Array) -> Self:
+        return changed(
+            self,
             shape=self.shape.at[arm].add(1),
             rate=self.rate.at[arm].add(jnp.asarray(reward, self.rate.dtype)),
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
-        return self._replace(
+        return changed(
+            self,
             shape=self.shape[:, None] + n,
             rate=self.rate[:, None] + path_sums(rewards.astype(self.rate.dtype)),
         )
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+    def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
         theta = jax.vmap(jax.random.gamma)(keys, self.shape) / self.rate
         return 1 / theta, 1 / theta
 
-    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
         keys = per_arm_keys(key, self.num_arms)
         draws = jax.vmap(lambda k: jax.random.exponential(k, (horizon,), parameters.dtype))(keys)
         return draws * parameters[:, None]
 
-    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
         # Gamma(0) is the sum of no rewards; the sampler needs a positive shape.
         count = jnp.broadcast_to(n.astype(parameters.dtype), parameters.shape)
         draws = jax.random.gamma(key, jnp.maximum(count, 1))
@@ -94,7 +98,7 @@ class GammaExponential(Conjugate):
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
         require_positive("means", means)
-        return self._sample_rewards(key, jnp.asarray(means, self.rate.dtype), horizon)
+        return self.sample_rewards(key, jnp.asarray(means, self.rate.dtype), horizon)
 
     def mean_sd(self) -> Array:
         # The variance is infinite for shape <= 2; the mean is then the only scale there is.

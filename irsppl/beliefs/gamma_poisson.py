@@ -18,11 +18,13 @@ from irsppl._checks import (
     require_pseudo_counts,
     same_arms,
 )
+from irsppl._fields import changed
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
 
-class GammaPoisson(Conjugate):
+class GammaPoisson(Conjugate, ExactLaws):
     """reward ~ Poisson(theta), theta ~ Gamma(shape, rate)."""
 
     shape: Float[Array, " K"]
@@ -49,37 +51,39 @@ class GammaPoisson(Conjugate):
             if not np.all(np.isfinite(host) & (host >= 0) & (host == np.round(host))):
                 raise ValueError(f"reward of a Poisson arm must be 0, 1, 2, ..., got {reward!r}")
 
-    def _update(self, arm: Array, reward: Array) -> Self:
-        return self._replace(
+    def given(self, arm: Array, reward: Array) -> Self:
+        return changed(
+            self,
             shape=self.shape.at[arm].add(jnp.asarray(reward, self.shape.dtype)),
             rate=self.rate.at[arm].add(1),
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
-        return self._replace(
+        return changed(
+            self,
             shape=self.shape[:, None] + path_sums(rewards.astype(self.shape.dtype)),
             rate=self.rate[:, None] + n,
         )
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+    def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
         theta = jax.vmap(jax.random.gamma)(keys, self.shape) / self.rate
         return theta, theta
 
-    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
         keys = per_arm_keys(key, self.num_arms)
         draw = jax.vmap(lambda k, theta: jax.random.poisson(k, theta, (horizon,)))
         return draw(keys, parameters).astype(parameters.dtype)
 
-    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
         return jax.random.poisson(key, n.astype(parameters.dtype) * parameters).astype(
             parameters.dtype
         )
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
         require_positive("means", means)
-        return self._sample_rewards(key, jnp.asarray(means, self.shape.dtype), horizon)
+        return self.sample_rewards(key, jnp.asarray(means, self.shape.dtype), horizon)
 
     def mean_sd(self) -> Array:
         return jnp.sqrt(self.shape) / self.rate

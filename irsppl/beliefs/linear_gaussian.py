@@ -12,14 +12,16 @@ import scipy
 from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_floats, host64, is_concrete, require_finite, require_positive
-from irsppl.beliefs._base import Belief, Path
-from irsppl.beliefs._conjugate import path_sums, per_arm_keys
+from irsppl.beliefs._abilities import ExactMax
+from irsppl.beliefs._base import Belief
+from irsppl.beliefs._conjugate import ConjugateFuture, path_sums, per_arm_keys
+from irsppl.beliefs._future import CorrelatedFuture, Counts, at_counts, lattice
 from irsppl.beliefs.normal_normal import NormalNormal
 from irsppl.outcomes import Outcome
 
 # An arm whose mean is known (features 0) has this spread, in units of its noise: NormalNormal
 # divides by it.
-_LEAST_SD = 1e-12
+LEAST_SD = 1e-12
 # Nodes of Owen's T integral over at most [0, 1], where its integrand is smooth.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 # Cells of tables over pairs of arms that are made at a time.
@@ -28,7 +30,7 @@ _CELLS = 2**20
 _TINY = 1e-30
 
 
-class LinearGaussian(Belief):
+class LinearGaussian(Belief, ExactMax):
     """reward of arm a ~ Normal(offset[a] + features[a] @ theta, noise_sd[a]), theta ~ N(mean, cov).
 
     features: `[K, d]`; mean: `[d]`; cov: `[d, d]`, positive definite; noise_sd: a number or `[K]`;
@@ -94,11 +96,11 @@ class LinearGaussian(Belief):
             return
         spread = np.linalg.norm(host64(self.features) @ host64(self.root), axis=1)
         with np.errstate(over="ignore"):
-            told = (spread / host64(self.noise_sd)) ** 2
-        if not np.all(told <= np.finfo(self.mean.dtype).max ** 0.5):
+            worth = (spread / host64(self.noise_sd)) ** 2
+        if not np.all(worth <= np.finfo(self.mean.dtype).max ** 0.5):
             raise ValueError(
                 "noise_sd must not be that small beside the arms' prior standard deviations: a "
-                f"reward would weigh up to {told.max():.2g} times the prior, more than "
+                f"reward would weigh up to {worth.max():.2g} times the prior, more than "
                 f"{self.mean.dtype} can carry, got {np.asarray(self.noise_sd).tolist()} and "
                 f"{spread.tolist()}"
             )
@@ -121,8 +123,10 @@ class LinearGaussian(Belief):
         return self.root @ self.root.T
 
     def __repr__(self) -> str:
-        told = f"; {self.reason}" if self.reason else ""
-        return f"LinearGaussian belief of {self.num_arms} correlated arms, {self.dim} weights{told}"
+        reason = f"; {self.reason}" if self.reason else ""
+        return (
+            f"LinearGaussian belief of {self.num_arms} correlated arms, {self.dim} weights{reason}"
+        )
 
     # ---- the three questions
     def predictive_mean(self) -> Array:
@@ -131,7 +135,7 @@ class LinearGaussian(Belief):
     def check_reward(self, arm: Any, reward: Any) -> None:
         require_finite("reward", reward)
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         # Potter (1963): with f = root' x and v = f'f + s^2 the new root is
         # root (I - f f' / (v + s sqrt(v))), whose square is the posterior covariance.
         x, s = self.features[arm], self.noise_sd[arm]
@@ -148,13 +152,16 @@ class LinearGaussian(Belief):
             ),
         )
 
-    def _sample(self, key: Array, horizon: int) -> Outcome:
+    def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
         means = self.sample_means(parameter_key)
         return Outcome(means, self.sample_rewards_at(reward_key, means, horizon))
 
     # ---- along a future
-    def _solve(
+    def along(self, rewards: Float[Array, "K N"]) -> LinearFuture:
+        return LinearFuture(self, rewards)
+
+    def solve(
         self, counts: Int[Array, "M K"]
     ) -> tuple[Float[Array, "M d d"], Float[Array, "M d K"]]:
         """H with H'H = A^-1 at counts[m], and H g', so that g A^-1 g' is the latter's square.
@@ -163,136 +170,40 @@ class LinearGaussian(Belief):
         """
         g = _graded((self.features @ self.root) / self.noise_sd[:, None])
         outer = (g[:, :, None] * g[:, None, :]).reshape(self.num_arms, -1)
-        told = outer.T @ counts.T.astype(g.dtype)
-        half = _inverse_factor(told.reshape(self.dim, self.dim, -1))
+        precision = outer.T @ counts.T.astype(g.dtype)
+        half = _inverse_factor(precision.reshape(self.dim, self.dim, -1))
         return jnp.moveaxis(half, -1, 0), jnp.einsum("ijm,kj->mik", half, g)
 
-    def _surprises(self, rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
-        """`[b, n]`: sum of arm b's first n rewards less their prior mean, in noise units."""
-        gaps = rewards.astype(self.mean.dtype) - self.predictive_mean()[:, None]
-        return path_sums(gaps / self.noise_sd[:, None])
+    def means_given(self, seen: Float[Array, "M K"], counts: Int[Array, "M K"]) -> Array:
+        """`[M, K]`: means of every arm when its surprises so far sum to `seen`."""
+        _, solved = self.solve(counts)
+        learnt = jnp.einsum("mjk,mj->mk", solved, jnp.einsum("mjk,mk->mj", solved, seen))
+        return self.predictive_mean()[None, :] + learnt * self.noise_sd[None, :]
 
     def marginals(self) -> NormalNormal:
         """Every arm alone, as if rewards of the others were never seen."""
         sd = jnp.linalg.norm(self.features @ self.root, axis=1)
         least = float(jnp.finfo(sd.dtype).tiny) ** 0.5  # whose square NormalNormal can hold
-        sd = jnp.maximum(sd, jnp.maximum(_LEAST_SD * self.noise_sd, 2 * least))
+        sd = jnp.maximum(sd, jnp.maximum(LEAST_SD * self.noise_sd, 2 * least))
         return NormalNormal(self.predictive_mean(), sd, self.noise_sd)
 
-    def path(self, rewards: Array) -> Path:
-        return self.marginals().path(rewards)
-
-    def path_means(self, rewards: Array) -> Array:
-        """Given an arm's own rewards only: the arms' marginals."""
-        return self.marginals().path_means(rewards)
-
-    def path_expected_max(self, rewards: Array, lam: Array) -> Array:
-        return self.marginals().path_expected_max(rewards, lam)
-
-    def _means_given(self, seen: Float[Array, "M K"], counts: Int[Array, "M K"]) -> Array:
-        """`[M, K]`: means of every arm when its surprises so far sum to `seen`."""
-        _, solved = self._solve(counts)
-        learnt = jnp.einsum("mjk,mj->mk", solved, jnp.einsum("mjk,mk->mj", solved, seen))
-        return self.predictive_mean()[None, :] + learnt * self.noise_sd[None, :]
-
-    def means_at(
-        self, rewards: Float[Array, "K N"], counts: Int[Array, "M K"]
-    ) -> Float[Array, "M K"]:
-        counts = jnp.asarray(counts)
-        seen = jnp.take_along_axis(self._surprises(rewards), counts.T, axis=1).T
-        return self._means_given(seen, counts)
-
-    def means_after(self, rewards: Array, counts: Array) -> Array:
-        counts = jnp.broadcast_to(jnp.asarray(counts), (self.num_arms,))
-        return self.means_at(rewards, counts[None, :])[0]
-
-    def feedback_means(self, rewards: Array) -> Array:
-        n = jnp.arange(rewards.shape[1] + 1)
-        counts = jnp.broadcast_to(n[:, None], (len(n), self.num_arms))
-        return self._means_given(self._surprises(rewards).T, counts).T
-
-    def separable_means(
-        self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
-    ) -> Float[Array, "K M"]:
-        return self.separable_moments(rewards, own, others)[0]
-
-    def separable_moments(
-        self, rewards: Float[Array, "K N"], own: Int[Array, "K M"], others: Int[Array, "... M"]
-    ) -> tuple[Float[Array, "K M"], Float[Array, "K M"]]:
-        """Solved at the counts `others` of *all* arms, then each arm's own count is put right.
-
-        Let q = g_a' A^-1 g_a there. Taking arm a's n rewards out of A again (Sherman and Morrison)
-        divides by 1 - n q, which would cancel next to an arm that tells much more than the others.
-        It is never subtracted: the rows sqrt(n_b) g_b and those of the identity make a projection
-        together, so q (1 - n q) = sum over b other than a of n_b (g_b' A^-1 g_a)^2 + |A^-1 g_a|^2.
-        """
-        own, others = jnp.asarray(own), jnp.asarray(others)
-        if others.ndim == 1:
-            others = jnp.broadcast_to(others[None, :], own.shape)
-        surprises = self._surprises(rewards)
-        seen = jnp.take_along_axis(surprises, others, axis=1)
-        half, solved = self._solve(others.T)
-        off = 1 - jnp.eye(self.num_arms, dtype=solved.dtype)
-
-        def one(half: Array, solved: Array, n: Array, seen: Array) -> tuple[Array, Array, Array]:
-            cross = solved.T @ solved
-            q = jnp.diagonal(cross)
-            cross = cross * off
-            spare = cross**2 @ n.astype(half.dtype) + jnp.sum((half.T @ solved) ** 2, axis=0)
-            return cross @ seen, q, jnp.where(q > _TINY, spare / jnp.maximum(q, _TINY), 1)
-
-        at = (half, solved, others.T, seen.T)
-        together = max(1, _CELLS // self.num_arms**2)
-        if own.shape[1] <= together:
-            found = jax.vmap(one)(*at)
-        else:
-            found = jax.lax.map(lambda part: one(*part), at, batch_size=together)
-        learnt, q, rest = (part.T for part in found)
-        own_seen = jnp.take_along_axis(surprises, own, axis=1)
-        total = rest + own.astype(q.dtype) * q
-        shift = (learnt + q * own_seen) / total
-        means = self.predictive_mean()[:, None] + self.noise_sd[:, None] * shift
-        return means, self.noise_sd[:, None] * jnp.sqrt(q / total)
-
-    def _lattice(self, size: int) -> Int[np.ndarray, "M K"]:
-        return np.indices((size,) * self.num_arms).reshape(self.num_arms, -1).T
-
-    def lattice_means(self, rewards: Array) -> Array:
-        size = rewards.shape[1] + 1
-        means = self.means_at(rewards, jnp.asarray(self._lattice(size)))
-        return means.T.reshape((self.num_arms,) + (size,) * self.num_arms)
-
-    def lattice_expected_best(self, rewards: Array) -> Array:
-        if self.num_arms > 3:
-            raise ValueError(
-                "E[max of the means] of correlated Gaussian arms has a closed form for two and "
-                f"three arms only, and there are {self.num_arms}: use 'irs.ff', 'irs.fh' or "
-                "'irs.v-zero-separable' instead of 'irs.v-emax'"
-            )
-        size = rewards.shape[1] + 1
-        counts = jnp.asarray(self._lattice(size))
-        _, solved = self._solve(counts)
-        spread = jnp.swapaxes(solved, 1, 2) * self.noise_sd[None, :, None]
-        best = expected_best(self.means_at(rewards, counts), spread)
-        return best.reshape((size,) * self.num_arms)
-
     # ---- of the unknown means
-    def _draw(self, key: Array) -> Float[Array, " d"]:
+    def _whitened(self, key: Array) -> Float[Array, " d"]:
         """Whitened weights, each with a key of its own."""
         keys = per_arm_keys(key, self.dim)
         return jax.vmap(lambda k: jax.random.normal(k, (), self.mean.dtype))(keys)
 
     def sample_means(self, key: Array) -> Array:
-        return self.predictive_mean() + self.features @ (self.root @ self._draw(key))
+        return self.predictive_mean() + self.features @ (self.root @ self._whitened(key))
 
     def sample_future_means(self, key: Array, n: Array, horizon: int) -> Array:
         parameter_key, reward_key = jax.random.split(key)
         n = jnp.broadcast_to(jnp.asarray(n), (self.num_arms,))
         many = n.astype(self.mean.dtype)
-        gaps = self.features @ (self.root @ self._draw(parameter_key)) / self.noise_sd
+        gaps = self.features @ (self.root @ self._whitened(parameter_key)) / self.noise_sd
         noise = jax.random.normal(reward_key, many.shape, many.dtype)
         seen = many * gaps + jnp.sqrt(many) * noise
-        return self._means_given(seen[None, :], n[None, :])[0]
+        return self.means_given(seen[None, :], n[None, :])[0]
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
         means = jnp.asarray(means, self.mean.dtype)
@@ -314,21 +225,94 @@ class LinearGaussian(Belief):
         return 2 * self.num_arms * (horizon + 1) + pairs
 
     def exact_expected_best(self, counts: np.ndarray | None) -> float | None:
-        """E[max_a mean of arm a after counts[b] rewards of each arm b], on the host in float64.
-
-        counts None: of the true means. None where there is no closed form: more than three arms.
-        """
         if self.num_arms > 3:
-            return None
+            return None  # no closed form
         x, root = host64(self.features), host64(self.root)
         prior = x @ host64(self.mean) + host64(self.offset)
         spread = x @ root
         if counts is not None:
             # Posterior means vary as F (I - A^-1) F' = F V diag(w^2 / (1 + w^2)) V' F'.
-            told = np.sqrt(np.asarray(counts, float) / host64(self.noise_sd) ** 2)
-            _, w, v = np.linalg.svd(told[:, None] * spread, full_matrices=False)
+            scale = np.sqrt(np.asarray(counts, float) / host64(self.noise_sd) ** 2)
+            _, w, v = np.linalg.svd(scale[:, None] * spread, full_matrices=False)
             spread = (spread @ v.T) * (w / np.hypot(1, w))[None, :]
         return float(expected_best(prior, spread))
+
+
+class LinearFuture(CorrelatedFuture):
+    """Given an arm's own rewards only, the arms' marginals; else one solve per vector of counts."""
+
+    belief: LinearGaussian
+    surprises: Float[Array, "K N+1"]  # [b, n]: of b's first n rewards together, in noise units
+    alone: ConjugateFuture
+
+    def __init__(self, belief: LinearGaussian, rewards: Float[Array, "K N"]):
+        self.belief = belief
+        gaps = rewards.astype(belief.mean.dtype) - belief.predictive_mean()[:, None]
+        self.surprises = path_sums(gaps / belief.noise_sd[:, None])
+        self.alone = belief.marginals().along(rewards)
+
+    def own_means(self) -> Array:
+        return self.alone.own_means()
+
+    def expected_max(self, lam: Array) -> Array:
+        return self.alone.expected_max(lam)
+
+    def means(self, counts: Counts) -> Array:
+        seen, known = at_counts(self.surprises, counts), counts
+        if isinstance(seen, list):
+            seen, known = (jnp.stack(jnp.broadcast_arrays(*each)) for each in (seen, counts))
+        known = jnp.broadcast_to(jnp.asarray(known), seen.shape)
+        num_arms = len(seen)
+        means = self.belief.means_given(seen.reshape(num_arms, -1).T, known.reshape(num_arms, -1).T)
+        return means.T.reshape(seen.shape)
+
+    def separable(self, own: Array, others: Array) -> tuple[Array, Array]:
+        """Solved at the counts `others` of *all* arms, then each arm's own count is put right.
+
+        Let q = g_a' A^-1 g_a there. Taking arm a's n rewards out of A again (Sherman and Morrison)
+        divides by 1 - n q, which would cancel next to an arm that tells much more than the others.
+        It is never subtracted: the rows sqrt(n_b) g_b and those of the identity make a projection
+        together, so q (1 - n q) = sum over b other than a of n_b (g_b' A^-1 g_a)^2 + |A^-1 g_a|^2.
+        """
+        belief, num_arms = self.belief, len(self.surprises)
+        own, others = jnp.asarray(own), jnp.broadcast_to(jnp.asarray(others), own.shape)
+        seen = at_counts(self.surprises, others)
+        half, solved = belief.solve(others.T)
+        off = 1 - jnp.eye(num_arms, dtype=solved.dtype)
+
+        def one(half: Array, solved: Array, n: Array, seen: Array) -> tuple[Array, Array, Array]:
+            cross = solved.T @ solved
+            q = jnp.diagonal(cross)
+            cross = cross * off
+            spare = cross**2 @ n.astype(half.dtype) + jnp.sum((half.T @ solved) ** 2, axis=0)
+            return cross @ seen, q, jnp.where(q > _TINY, spare / jnp.maximum(q, _TINY), 1)
+
+        at = (half, solved, others.T, seen.T)
+        together = max(1, _CELLS // num_arms**2)
+        if own.shape[1] <= together:
+            found = jax.vmap(one)(*at)
+        else:
+            found = jax.lax.map(lambda part: one(*part), at, batch_size=together)
+        learnt, q, rest = (part.T for part in found)
+        total = rest + own.astype(q.dtype) * q
+        shift = (learnt + q * at_counts(self.surprises, own)) / total
+        noise = belief.noise_sd[:, None]
+        return belief.predictive_mean()[:, None] + noise * shift, noise * jnp.sqrt(q / total)
+
+    def expected_best(self) -> Array:
+        num_arms, size = self.surprises.shape
+        if num_arms > 3:
+            raise ValueError(
+                "E[max of the means] of correlated Gaussian arms has a closed form for two and "
+                f"three arms only, and there are {num_arms}: use 'irs.ff', 'irs.fh' or "
+                "'irs.v-zero-separable' instead of 'irs.v-emax'"
+            )
+        grid = lattice(num_arms, size)
+        means = self.means(grid).reshape(num_arms, -1).T
+        counts = np.stack(np.broadcast_arrays(*grid)).reshape(num_arms, -1).T
+        _, solved = self.belief.solve(jnp.asarray(counts))
+        spread = jnp.swapaxes(solved, 1, 2) * self.belief.noise_sd[None, :, None]
+        return expected_best(means, spread).reshape((size,) * num_arms)
 
 
 def _graded(g: Float[Array, "K d"]) -> Float[Array, "K d"]:
@@ -357,14 +341,14 @@ def _graded(g: Float[Array, "K d"]) -> Float[Array, "K d"]:
     return g @ axes.T
 
 
-def _inverse_factor(told: Float[Array, "d d M"]) -> Float[Array, "d d M"]:
-    """L^-1, where L L' = I + told[:, :, m] is Cholesky's factorisation, for every m side by side.
+def _inverse_factor(precision: Float[Array, "d d M"]) -> Float[Array, "d d M"]:
+    """L^-1, where L L' = I + precision[:, :, m] (Cholesky's factorisation), all m side by side.
 
     Written out because jaxlib's batched LAPACK routines wait for the very threads that they run
     on: two simulations side by side on two cores would never end.
     """
-    size = told.shape[0]
-    eye = jnp.broadcast_to(jnp.eye(size, dtype=told.dtype)[:, :, None], told.shape)
+    size = precision.shape[0]
+    eye = jnp.broadcast_to(jnp.eye(size, dtype=precision.dtype)[:, :, None], precision.shape)
 
     def step(carry: tuple[Array, Array], j: Array) -> tuple[tuple[Array, Array], None]:
         left, inverse = carry
@@ -375,7 +359,7 @@ def _inverse_factor(told: Float[Array, "d d M"]) -> Float[Array, "d d M"]:
         inverse = (inverse - column[:, None] * row[None, :]).at[j].set(row)
         return (left - column[:, None] * column[None, :], inverse), None
 
-    (_, inverse), _ = jax.lax.scan(step, (told + eye, eye), jnp.arange(size))
+    (_, inverse), _ = jax.lax.scan(step, (precision + eye, eye), jnp.arange(size))
     return inverse
 
 

@@ -19,11 +19,13 @@ from irsppl._checks import (
     require_positive,
     same_arms,
 )
+from irsppl._fields import changed
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class NormalInverseGamma(Conjugate):
+class NormalInverseGamma(Conjugate, ExactLaws):
     """reward ~ N(mu, sigma^2), mu ~ N(mean, sigma^2 / precision), 1 / sigma^2 ~ Gamma(shape, rate).
 
     The mean's marginal law is Student t with 2 shape degrees of freedom, so shape > 1/2 is needed
@@ -63,32 +65,34 @@ class NormalInverseGamma(Conjugate):
     def check_reward(self, arm: Any, reward: Any) -> None:
         require_finite("reward", reward)
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         kappa, deviation = self.precision[arm], reward - self.mean[arm]
-        return self._replace(
+        return changed(
+            self,
             mean=self.mean.at[arm].add(deviation / (kappa + 1)),
             precision=self.precision.at[arm].add(1),
             shape=self.shape.at[arm].add(0.5),
             rate=self.rate.at[arm].add(0.5 * kappa * deviation**2 / (kappa + 1)),
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         # Sums of deviations from the prior mean, so that squares do not cancel in float32.
         deviations = rewards.astype(self.mean.dtype) - self.mean[:, None]
         first, second = path_sums(deviations), path_sums(deviations**2)
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.mean.dtype)[None, :]
         kappa = self.precision[:, None] + n
-        return self._replace(
+        return changed(
+            self,
             mean=self.mean[:, None] + first / kappa,
             precision=kappa,
             shape=self.shape[:, None] + n / 2,
             rate=self.rate[:, None] + 0.5 * jnp.maximum(second - first**2 / kappa, 0),
         )
 
-    def path_means(self, rewards: Array) -> Array:
-        return self.along(rewards).mean
+    def _path_means(self, rewards: Array) -> Array:
+        return self.posteriors_along(rewards).mean
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, tuple[Array, Array]]:
+    def sample_parameters(self, key: Array) -> tuple[Array, tuple[Array, Array]]:
         keys = per_arm_keys(key, self.num_arms)
 
         def draw(arm_key: Array, mean: Array, kappa: Array, shape: Array, rate: Array) -> Any:
@@ -100,13 +104,13 @@ class NormalInverseGamma(Conjugate):
         means, sds = jax.vmap(draw)(keys, self.mean, self.precision, self.shape, self.rate)
         return means, (means, sds)
 
-    def _sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
         means, sds = parameters
         keys = per_arm_keys(key, self.num_arms)
         noise = jax.vmap(lambda k: jax.random.normal(k, (horizon,), means.dtype))(keys)
         return means[:, None] + sds[:, None] * noise
 
-    def _sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
         means, sds = parameters
         n = n.astype(means.dtype)
         return n * means + jnp.sqrt(n) * sds * jax.random.normal(key, means.shape, means.dtype)
@@ -117,7 +121,7 @@ class NormalInverseGamma(Conjugate):
         variance_key, reward_key = jax.random.split(key)
         rate = self.rate + 0.5 * self.precision * (means - self.mean) ** 2
         sds = jnp.sqrt(rate / jax.random.gamma(variance_key, self.shape + 0.5))
-        return self._sample_rewards(reward_key, (means, sds), horizon)
+        return self.sample_rewards(reward_key, (means, sds), horizon)
 
     def _scale(self) -> Array:
         return jnp.sqrt(self.rate / (self.shape * self.precision))

@@ -11,11 +11,13 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
 from irsppl._checks import as_floats, host64, require_finite, require_positive, same_arms
+from irsppl._fields import changed
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class NormalNormal(Conjugate):
+class NormalNormal(Conjugate, ExactLaws):
     """reward ~ Normal(mu, noise_sd), mu ~ Normal(mean, sd); the noise is known, and may differ."""
 
     mean: Float[Array, " K"]
@@ -46,47 +48,49 @@ class NormalNormal(Conjugate):
     def check_reward(self, arm: Any, reward: Any) -> None:
         require_finite("reward", reward)
 
-    def _update(self, arm: Array, reward: Array) -> Self:
+    def given(self, arm: Array, reward: Array) -> Self:
         nu = self.nu[arm]
         mean, sd = self.mean[arm], self.sd[arm]
         gain = 1 / (nu + 1)
-        return self._replace(
+        return changed(
+            self,
             mean=self.mean.at[arm].set(mean + gain * (reward - mean)),
             sd=self.sd.at[arm].set(sd * jnp.sqrt(nu / (nu + 1))),
         )
 
-    def along(self, rewards: Array) -> Self:
+    def posteriors_along(self, rewards: Array) -> Self:
         nu = self.nu[:, None]
         n = jnp.arange(rewards.shape[1] + 1, dtype=nu.dtype)[None, :]
         # Sums of deviations from the prior mean: no cancellation when the mean is far from 0.
         deviations = path_sums(rewards.astype(nu.dtype) - self.mean[:, None])
-        return self._replace(
+        return changed(
+            self,
             mean=self.mean[:, None] + deviations / (nu + n),
             sd=self.sd[:, None] * jnp.sqrt(nu / (nu + n)),
             noise_sd=jnp.broadcast_to(self.noise_sd[:, None], deviations.shape),
         )
 
-    def path_means(self, rewards: Array) -> Array:
-        return self.along(rewards).mean
+    def _path_means(self, rewards: Array) -> Array:
+        return self.posteriors_along(rewards).mean
 
-    def _sample_parameters(self, key: Array) -> tuple[Array, Array]:
+    def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
         normals = jax.vmap(lambda k: jax.random.normal(k, (), self.mean.dtype))(keys)
         means = self.mean + self.sd * normals
         return means, means
 
-    def _sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
+    def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
         keys = per_arm_keys(key, self.num_arms)
         noise = jax.vmap(lambda k: jax.random.normal(k, (horizon,), parameters.dtype))(keys)
         return parameters[:, None] + self.noise_sd[:, None] * noise
 
-    def _sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
+    def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
         normals = jax.random.normal(key, parameters.shape, parameters.dtype)
         n = n.astype(parameters.dtype)
         return n * parameters + jnp.sqrt(n) * self.noise_sd * normals
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
-        return self._sample_rewards(key, jnp.asarray(means, self.mean.dtype), horizon)
+        return self.sample_rewards(key, jnp.asarray(means, self.mean.dtype), horizon)
 
     def mean_sd(self) -> Array:
         return self.sd
@@ -101,11 +105,11 @@ class NormalNormal(Conjugate):
         z = (lam - self.mean) / self.sd
         return self.mean + (lam - self.mean) * norm.cdf(z) + self.sd * norm.pdf(z)
 
-    def lattice_expected_best(self, rewards: Array) -> Array:
+    def _path_expected_best(self, rewards: Array) -> Array:
         if self.num_arms != 2:
-            return super().lattice_expected_best(rewards)
+            return super()._path_expected_best(rewards)
         # Two Gaussians: E max = m1 Phi(d/s) + m2 Phi(-d/s) + s phi(d/s).
-        path = self.along(rewards)
+        path = self.posteriors_along(rewards)
         first, second = path.mean[0][:, None], path.mean[1][None, :]
         sd = jnp.sqrt(path.sd[0][:, None] ** 2 + path.sd[1][None, :] ** 2)
         z = (first - second) / sd

@@ -8,12 +8,10 @@ brought in by steps. A cloud is made of sub-clouds that never meet: what they di
 error.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import equinox as eqx
 import jax
@@ -21,23 +19,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import is_concrete
-from irsppl.beliefs._base import Belief
+from irsppl._fields import assemble
+from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._joint import JointPoints, joint_means
 from irsppl.beliefs._moves import first_step, kronecker
 from irsppl.beliefs._points import Points, means_at
 from irsppl.beliefs._rejuvenation import Moved, Upkeep, bring_in
-from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error, warn_poor
+from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
 from irsppl.outcomes import Outcome
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
     from irsppl.models import ArmModel, Params
+else:  # field types are read when a class is made
+    ArmModel = Params = Any
 
 DEFAULT_PARTICLES = 1024
 _BUFFER = 512
 _LEAST_ESS = 0.5  # by weights, of the number of particles; below it the cloud is moved
-
-Cloud = TypeVar("Cloud", bound="Particles | JointParticles")
 
 
 def draw_set(model: ArmModel, key: Array, count: int) -> Params:
@@ -61,7 +59,7 @@ def draw_set(model: ArmModel, key: Array, count: int) -> Params:
     return points
 
 
-class Particles(Points):
+class Particles(Cloud, Points):
     """Independent arms: each has its own cloud and its own record of rewards."""
 
     rewards: Float[Array, "K B"]  # what has been seen, padded with a possible reward
@@ -87,7 +85,7 @@ class Particles(Points):
     ):
         set_key, self.key = jax.random.split(key)
         params, even = _sets(models, groups, set_key, num_particles)
-        super().__init__(models, groups, params, even, "particle", reason)
+        Points.__init__(self, models, groups, params, even, "particle", reason)
         # Parts are dealt in the order of the sets, points kept in that of their means.
         means = self._join([means_at(m, p) for m, p in zip(models, params, strict=True)])
         self.part = jnp.asarray(parts_of(num_particles), jnp.int32)[jnp.argsort(means, axis=1)]
@@ -106,16 +104,7 @@ class Particles(Points):
         self.warned = jnp.asarray(False)
         self.moving = True
 
-    @property
-    def is_approximate(self) -> bool:
-        return not bool(_at_prior(self))
-
-    @property
-    def brings_sets(self) -> bool:
-        """Whether each future for bounds comes with a set that its truth was drawn from."""
-        return True
-
-    def _sample_truth(self, key: Array, horizon: int) -> Outcome:
+    def draw_truth(self, key: Array, horizon: int) -> Outcome:
         set_key, chosen_key, reward_key = jax.random.split(key, 3)
 
         def fresh() -> tuple[Any, Array, Array]:
@@ -127,17 +116,14 @@ class Particles(Points):
             return self.params, self.mu, self.log_weights
 
         # How far play has come is data, so that one program serves before and after the first pull.
-        params, mu, log_weights = jax.lax.cond(_at_prior(self), fresh, current)
+        params, mu, log_weights = jax.lax.cond(self.at_prior(), fresh, current)
         within = _bare(Points, self, params=params, mu=mu, log_weights=log_weights)
         chosen = jax.random.categorical(chosen_key, log_weights, axis=1)
-        outcome = within._outcome_at(chosen, reward_key, horizon)
+        outcome = within.outcome_at(chosen, reward_key, horizon)
         return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
     def law(self, n: int | None) -> None:
         return None  # exact for the cloud, not for the prior that it stands for
-
-    def for_simulation(self) -> Self:
-        return _still(self)
 
     def sized(self, horizon: int) -> Self:
         more = horizon - self.rewards.shape[1]
@@ -146,8 +132,8 @@ class Particles(Points):
         rewards = jnp.pad(self.rewards, ((0, 0), (0, more)), mode="edge")
         return eqx.tree_at(lambda b: b.rewards, self, rewards)
 
-    def _update(self, arm: Array, reward: Array) -> Self:
-        updated = super()._update(arm, reward)
+    def given(self, arm: Array, reward: Array) -> Self:
+        updated = super().given(arm, reward)
         updated = eqx.tree_at(lambda b: b.seen, updated, self.seen.at[arm].add(1))
         if not self.moving:
             return updated
@@ -210,37 +196,8 @@ class Particles(Points):
             ),
         )
 
-    def update(self, arm: Any, reward: Any) -> Belief:
-        ready = self
-        if is_concrete(self.seen):
-            needed = int(np.max(np.asarray(self.seen))) + int(np.size(reward))
-            if needed > self.rewards.shape[1]:
-                ready = self.sized(2 * needed)  # doubling: few recompilations
-        return super(Particles, ready).update(arm, reward).tell()
 
-    def tell(self) -> Self:
-        return _told(self)
-
-    def effective_sample_size(self) -> Float[Array, " K"]:
-        """Independent points that the belief about each arm is worth.
-
-        1 / sum of squared weights, less what copies that moves did not part are not worth.
-        """
-        return super().effective_sample_size() / self.inflation
-
-    def mean_error(self) -> Float[Array, " K"]:
-        """Estimated standard error of the predictive means as Monte Carlo sums over the cloud.
-
-        The larger of what the effective sample size implies and what the sub-clouds disagree by;
-        plus or minus two of them covers 95 %. Infinite for a cloud that has collapsed.
-        """
-        return _mean_errors(self)
-
-    def __repr__(self) -> str:
-        return super().__repr__() + _upkeep_text(self)
-
-
-class JointParticles(JointPoints):
+class JointParticles(Cloud, JointPoints):
     """Correlated arms: one cloud of the shared latents, one record of pulls and rewards."""
 
     rewards: Float[Array, " B"]
@@ -260,7 +217,7 @@ class JointParticles(JointPoints):
     def __init__(self, model: ArmModel, num_particles: int, key: Array, reason: str):
         set_key, self.key = jax.random.split(key)
         params = draw_set(model, set_key, num_particles)
-        super().__init__(model, params, jnp.zeros(num_particles), "particle", reason)
+        JointPoints.__init__(self, model, params, jnp.zeros(num_particles), "particle", reason)
         self.part = jnp.asarray(parts_of(num_particles), jnp.int32)
         self.rewards = jnp.full(_BUFFER, model.support.inside, self.mu.dtype)
         self.arms = jnp.zeros(_BUFFER, jnp.int32)
@@ -274,16 +231,7 @@ class JointParticles(JointPoints):
         self.warned = jnp.asarray(False)
         self.moving = True
 
-    @property
-    def is_approximate(self) -> bool:
-        return not bool(_at_prior(self))
-
-    @property
-    def brings_sets(self) -> bool:
-        """Whether each future for bounds comes with a set that its truth was drawn from."""
-        return True
-
-    def _sample_truth(self, key: Array, horizon: int) -> Outcome:
+    def draw_truth(self, key: Array, horizon: int) -> Outcome:
         set_key, chosen_key, reward_key = jax.random.split(key, 3)
 
         def fresh() -> tuple[Params, Array, Array]:
@@ -296,14 +244,11 @@ class JointParticles(JointPoints):
         def current() -> tuple[Params, Array, Array]:
             return self.params, self.mu, self.log_weights
 
-        params, mu, log_weights = jax.lax.cond(_at_prior(self), fresh, current)
+        params, mu, log_weights = jax.lax.cond(self.at_prior(), fresh, current)
         within = _bare(JointPoints, self, params=params, mu=mu, log_weights=log_weights)
         chosen = jax.random.categorical(chosen_key, log_weights)
-        outcome = within._outcome_at(chosen, reward_key, horizon)
+        outcome = within.outcome_at(chosen, reward_key, horizon)
         return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
-
-    def for_simulation(self) -> Self:
-        return _still(self)
 
     def sized(self, horizon: int) -> Self:
         more = horizon - self.rewards.shape[0]
@@ -312,8 +257,8 @@ class JointParticles(JointPoints):
         buffers = (jnp.pad(self.rewards, (0, more), mode="edge"), jnp.pad(self.arms, (0, more)))
         return eqx.tree_at(lambda b: (b.rewards, b.arms), self, buffers)
 
-    def _update(self, arm: Array, reward: Array) -> Self:
-        updated = super()._update(arm, reward)
+    def given(self, arm: Array, reward: Array) -> Self:
+        updated = super().given(arm, reward)
         updated = eqx.tree_at(lambda b: b.seen, updated, self.seen + 1)
         if not self.moving:
             return updated
@@ -365,28 +310,6 @@ class JointParticles(JointPoints):
             ),
         )
 
-    def update(self, arm: Any, reward: Any) -> Belief:
-        ready = self
-        if is_concrete(self.seen):
-            needed = int(self.seen) + int(np.size(reward))
-            if needed > self.rewards.shape[0]:
-                ready = self.sized(2 * needed)
-        return super(JointParticles, ready).update(arm, reward).tell()
-
-    def tell(self) -> Self:
-        return _told(self)
-
-    def effective_sample_size(self) -> Float[Array, ""]:
-        """Independent points that the belief is worth (see `Particles`)."""
-        return super().effective_sample_size() / self.inflation
-
-    def mean_error(self) -> Float[Array, " K"]:
-        """Estimated standard error of the predictive means (see `Particles`)."""
-        return _mean_errors(self)
-
-    def __repr__(self) -> str:
-        return super().__repr__() + _upkeep_text(self)
-
 
 # ---- shared by both
 
@@ -407,11 +330,6 @@ def _moved_fields(b: Any) -> tuple[Any, ...]:
     )
 
 
-def _at_prior(belief: Particles | JointParticles) -> Bool[Array, ""]:
-    """Whether no reward has been seen: data, so that no structure changes at the first."""
-    return jnp.sum(belief.seen) == 0
-
-
 def _judged(
     mu: Float[Array, "N K"], part: Int[np.ndarray, " N"], moved: Moved
 ) -> tuple[Float[Array, " N"], Bool[Array, " K"]]:
@@ -421,36 +339,6 @@ def _judged(
     ess = (count / moved.upkeep.inflation).astype(mu.dtype)
     error = standard_error(mu, jnp.exp(even), jnp.asarray(part), ess)
     return even, is_poor(error, jnp.std(mu, axis=0), count)
-
-
-@eqx.filter_jit
-def _mean_errors(belief: Particles | JointParticles) -> Float[Array, " K"]:
-    ess = belief.effective_sample_size()
-    if isinstance(belief, JointParticles):
-        return standard_error(belief.mu, belief.weights, belief.part, ess)
-    each = jax.vmap(lambda mu, w, part, ess: standard_error(mu[:, None], w, part, ess)[0])
-    return each(belief.mu, belief.weights, belief.part, ess)
-
-
-def _told(belief: Cloud) -> Cloud:
-    """Warned about, once in the life of a belief and its successors, where errors are large."""
-    if not is_concrete(belief.poor, belief.warned):
-        return belief
-    poor = np.flatnonzero(np.asarray(belief.poor))
-    if not len(poor) or bool(belief.warned):
-        return belief
-    ess = np.broadcast_to(np.asarray(belief.effective_sample_size()), (belief.num_arms,))
-    error, sd = np.asarray(belief.mean_error()), np.asarray(belief.mean_sd())
-    warn_poor(poor.tolist(), ess, error, sd, belief.num_points)
-    return eqx.tree_at(lambda b: b.warned, belief, jnp.asarray(True))
-
-
-def _upkeep_text(belief: Particles | JointParticles) -> str:
-    concrete = isinstance(belief.seen, (np.ndarray, jax.Array)) and is_concrete(belief.seen)
-    if not concrete or not belief.moving or not np.any(np.asarray(belief.seen)):
-        return ""
-    ess, moves = np.asarray(belief.effective_sample_size()), np.asarray(belief.rejuvenations)
-    return f"; effective sample size {ess.min():.0f} at least, {int(moves.sum())} rejuvenations"
 
 
 def _sets(
@@ -472,17 +360,5 @@ def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -
 
 def _bare(kind: type[Any], belief: Any, **arrays: Any) -> Any:
     """Plain weighted points with these arrays, of the same models."""
-    made = object.__new__(kind)
-    for field in dataclasses.fields(kind):
-        value = arrays.get(field.name, getattr(belief, field.name))
-        object.__setattr__(made, field.name, value)
-    return made
-
-
-def _still(belief: Cloud) -> Cloud:
-    """The same without moves."""
-    if not belief.moving:
-        return belief
-    copy = jax.tree.map(lambda leaf: leaf, belief)  # a fresh object: nobody else holds it
-    object.__setattr__(copy, "moving", False)
-    return copy
+    names = [field.name for field in dataclasses.fields(kind)]
+    return assemble(kind, {name: arrays.get(name, getattr(belief, name)) for name in names})

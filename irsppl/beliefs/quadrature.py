@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import is_concrete
+from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._points import Points
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
@@ -51,7 +51,7 @@ class Record(eqx.Module):
     seen: Int[Array, " K"]
 
 
-class Quadrature(Points):
+class Quadrature(Points, Upkeep):
     """Independent arms on nodes, one continuous latent each.
 
     Nodes start on quantiles of each prior, weighted by the density of the quantile's normal score.
@@ -108,15 +108,13 @@ class Quadrature(Points):
     def for_simulation(self) -> Self:
         return eqx.tree_at(lambda b: b.record, self, None, is_leaf=lambda x: x is None)
 
-    def with_room(self, count: int) -> Self:
-        if self.record is None or not is_concrete(self.record.seen):
-            return self
-        needed = int(np.max(np.asarray(self.record.seen))) + count
-        # Doubling: few recompilations.
-        return self if needed <= self.record.rewards.shape[1] else self.sized(2 * needed)
+    def recorded(self) -> tuple[Any, int]:
+        if self.record is None:
+            return 0, 0
+        return self.record.seen, self.record.rewards.shape[1]
 
-    def _update(self, arm: Array, reward: Array) -> Self:
-        updated = super()._update(arm, reward)
+    def given(self, arm: Array, reward: Array) -> Self:
+        updated = super().given(arm, reward)
         if self.record is None:
             return updated
         reward = jnp.asarray(reward, self.mu.dtype)
@@ -387,7 +385,7 @@ def _spacing_after(belief: Quadrature, periods: int) -> float:
         middle = (below > 0.25) & (below < 0.75)
         if not middle.any():
             continue
-        if tables is None:
+        if tables is None or tables.likelihood is None:
             apart = np.asarray(_hellinger(model, params, jnp.asarray(order)), np.float64)
         else:
             law = np.take_along_axis(tables.likelihood[list(group)], order[:, :, None], axis=1)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from irsppl._checks import host64
-from irsppl.beliefs.linear_gaussian import LinearGaussian
+from irsppl.beliefs import InKernels, LinearGaussian
+from irsppl.beliefs._points import PointBelief
 from irsppl.engine import (
     bayes_ucb,
     ids,
@@ -130,16 +131,19 @@ def _ogi(policy: OGI, state: Situation) -> Rule:
 
 def _last(state: Situation) -> int:
     """Number of the last period, from 1, where the belief is Gaussian; 1 where nobody asks."""
-    natural = state.belief.kernel_state()
-    normal = isinstance(state.belief, LinearGaussian) or (natural and natural[0] == NORMAL_NORMAL)
+    belief = state.belief
+    normal = isinstance(belief, LinearGaussian) or (
+        isinstance(belief, InKernels) and belief.kernel_state()[0] == NORMAL_NORMAL
+    )
     return state.period + state.remaining if normal else 1
 
 
 def _ids(policy: IDS, state: Situation) -> Rule | None:
-    natural = state.belief.kernel_state()
-    if natural is None or natural[0] not in (BETA_BERNOULLI, NORMAL_NORMAL):
+    if not isinstance(state.belief, InKernels):
         return None
-    code, xi, nu, _ = natural
+    code, xi, nu, _ = state.belief.kernel_state()
+    if code not in (BETA_BERNOULLI, NORMAL_NORMAL):
+        return None
     form = ids.MUTUAL if policy.mutual(code == BETA_BERNOULLI) else ids.VARIANCE
 
     def make(state: Situation) -> Any:
@@ -162,10 +166,10 @@ def _kl_ucb(policy: KLUCB, state: Situation) -> Rule | None:
         return None
     name, noise, low, unit = policy.reading(state.bandit)
     # A divergence that is not the rewards' own may be asked for means that it knows nothing of.
-    means = getattr(state.belief, "mu", None)
     known = name == "gaussian" or name == own_divergence(state.belief)
-    if not known and name == "bernoulli" and means is not None:
-        known = bool(np.min(host64(means)) >= 0 and np.max(host64(means)) <= 1)
+    if not known and name == "bernoulli" and isinstance(state.belief, PointBelief):
+        means = host64(state.belief.mu)
+        known = bool(np.min(means) >= 0 and np.max(means) <= 1)
     if not known:
         return None
     code, scale = DIVERGENCES.index(name), host64(noise)
@@ -233,7 +237,7 @@ def _fh(penalty: FH, state: Situation) -> Rule | None:
 
 def _v_zero(penalty: VZero | VZeroSeparable, state: Situation) -> Rule | None:
     separable = isinstance(penalty, VZeroSeparable)
-    blind = getattr(penalty, "form", "sampled") == "survivor"
+    blind = isinstance(penalty, VZero) and penalty.form == "survivor"
     if blind and state.survivor is not None:
         return None
     if state.belief.is_independent:
@@ -262,19 +266,19 @@ def _mix(penalty: Mix, state: Situation) -> Rule | None:
 
 
 def _v_emax(penalty: VEMax, state: Situation) -> Rule | None:
-    natural = state.belief.kernel_state()
     known = state.survivor is None or penalty.form == "sampled"
-    if state.num_arms != 2 or natural is None or state.waiting.any() or not known:
+    if state.num_arms != 2 or state.waiting.any() or not known:
         return None
-    code, xi, nu, _ = natural
+    if not isinstance(state.belief, InKernels):
+        return None
+    code, xi, nu, _ = state.belief.kernel_state()
     return Rule(lambda state: v_emax.v_emax(code, xi, nu, state.remaining), frozenset({"path"}))
 
 
 def _v_solo(penalty: VSolo, state: Situation) -> Rule | None:
-    natural = state.belief.kernel_state()
-    if natural is None or not state.plain or state.num_arms < 2:
+    if not isinstance(state.belief, InKernels) or not state.plain or state.num_arms < 2:
         return None
-    code, scale = natural[0], penalty.scale_for(state.num_arms)
+    code, scale = state.belief.kernel_state()[0], penalty.scale_for(state.num_arms)
 
     def make(state: Situation) -> Any:
         return v_solo.v_solo(state.num_arms, state.remaining, code, scale, penalty.level)

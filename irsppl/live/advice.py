@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import as_key
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief
+from irsppl.beliefs import Belief, InKernels
 from irsppl.bounds import Bounds, bound
 from irsppl.certificates import default_penalties
 from irsppl.inner.cpu import families
@@ -68,19 +68,19 @@ class Advice:
     @property
     def text(self) -> str:
         arm = next(arm for arm in self.arms if arm.label == self.best)
-        told = (
+        words = (
             f"{self.best} is the best arm with probability {arm.best:.1%}. Stopping now and "
             f"playing it for the {self.remaining} periods that remain earns {self.value:.4g}; it "
             f"costs at most {self.loss:.3g}{_of(self.share)} on average"
         )
-        told += f" (95 %: {self.loss_95:.3g}{_of(self.share_95)})."
+        words += f" (95 %: {self.loss_95:.3g}{_of(self.share_95)})."
         earlier = [row for row in self.history if row["period"] < self.period]
         if earlier:
             then = earlier[-1]
-            told += f" At period {then['period']:.0f} it was {then['loss']:.3g} at most."
+            words += f" At period {then['period']:.0f} it was {then['loss']:.3g} at most."
         if self.share < 0.01:
-            return told + " Little can be gained by going on."
-        return told + " Going on may be worth it."
+            return words + " Little can be gained by going on."
+        return words + " Going on may be worth it."
 
     def __str__(self) -> str:
         return self.text
@@ -165,9 +165,9 @@ def stopping(bandit: Bandit, key: Array) -> Stopping:
 
 def draw_means(belief: Belief, key: Array) -> Float[np.ndarray, "S K"]:
     """Draws of the arms' true means; on the host where two numbers say all of an arm."""
-    state = belief.kernel_state()
-    if state is None:
+    if not isinstance(belief, InKernels):
         return np.asarray(_draw(belief, jax.random.split(key, _DRAWS)), np.float64)
+    state = belief.kernel_state()
     out = np.empty((_DRAWS, belief.num_arms))
     families.sample_means(*state, seeds_of(key, "advice", 0, _DRAWS), np.empty(4, np.uint64), out)
     return out

@@ -14,12 +14,13 @@ from irsppl._fields import changed
 from irsppl.beliefs import (
     Belief,
     BetaBernoulli,
+    Conjugate,
     GammaExponential,
     GammaPoisson,
+    InKernels,
     LinearGaussian,
     NormalNormal,
 )
-from irsppl.beliefs._conjugate import Conjugate
 from irsppl.beliefs._points import Points
 from irsppl.beliefs.quadrature import Record
 
@@ -27,25 +28,24 @@ from irsppl.beliefs.quadrature import Record
 class HostBelief:
     """Conjugate arms as sums and numbers of rewards, in float64: an update costs nothing."""
 
-    def __init__(self, start: Belief, sums: np.ndarray | None = None, told: Any = None):
+    def __init__(self, start: Belief, sums: np.ndarray | None = None, seen: Any = None):
         self.start = start
-        state = start.kernel_state()
-        assert state is not None
-        self.family, self.xi, self.nu, self.noise = state
+        assert isinstance(start, InKernels)
+        self.family, self.xi, self.nu, self.noise = start.kernel_state()
         size = start.num_arms
         self.sums = np.zeros(size) if sums is None else np.array(sums, np.float64)
-        self.told = np.zeros(size) if told is None else np.array(told, np.float64)
+        self.seen = np.zeros(size) if seen is None else np.array(seen, np.float64)
 
     def update(self, arm: int, reward: float) -> None:
         self.sums[arm] += reward
-        self.told[arm] += 1
+        self.seen[arm] += 1
 
     def natural(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        return self.family, self.xi + self.sums, self.nu + self.told, self.noise
+        return self.family, self.xi + self.sums, self.nu + self.seen, self.noise
 
     def current(self) -> Belief:
         """The belief itself."""
-        start, n, total = self.start, self.told, self.sums
+        start, n, total = self.start, self.seen, self.sums
         if not n.any():
             return start
 
@@ -66,19 +66,19 @@ class HostBelief:
             assert isinstance(start, NormalNormal)
             nu = self.nu + n
             fields = {"mean": (self.xi + total) / nu, "sd": self.noise / np.sqrt(nu)}
-        return start._replace(
-            **{name: like(getattr(start, name), value) for name, value in fields.items()}
+        return changed(
+            start, **{name: like(getattr(start, name), value) for name, value in fields.items()}
         )
 
     def joined(self, more: Belief) -> HostBelief:
         """With one more arm."""
         pad = np.zeros(more.num_arms)
         return HostBelief(
-            joined(self.start, more), np.append(self.sums, pad), np.append(self.told, pad)
+            joined(self.start, more), np.append(self.sums, pad), np.append(self.seen, pad)
         )
 
     def packed(self) -> dict[str, Any]:
-        return {"start": self.start, "sums": self.sums, "told": self.told}
+        return {"start": self.start, "sums": self.sums, "told": self.seen}
 
 
 class JaxBelief:
@@ -104,13 +104,13 @@ Held = HostBelief | JaxBelief
 
 
 def hold(belief: Belief) -> Held:
-    return JaxBelief(belief) if belief.kernel_state() is None else HostBelief(belief)
+    return HostBelief(belief) if isinstance(belief, InKernels) else JaxBelief(belief)
 
 
-def unpacked(told: dict[str, Any]) -> Held:
-    if "belief" in told:
-        return JaxBelief(told["belief"])
-    return HostBelief(told["start"], told["sums"], told["told"])
+def unpacked(kept: dict[str, Any]) -> Held:
+    if "belief" in kept:
+        return JaxBelief(kept["belief"])
+    return HostBelief(kept["start"], kept["sums"], kept["told"])
 
 
 # ---- arms that come and go
@@ -142,7 +142,7 @@ def joined(belief: Belief, more: Belief) -> Belief:
             fields[field.name] = jnp.concatenate([old, jnp.asarray(new, old.dtype)])
         elif not np.array_equal(old, new):
             raise ValueError(f"the added arm must have the {field.name} of the others")
-    return belief._replace(**fields)
+    return changed(belief, **fields)
 
 
 def restricted(belief: Belief, arms: Sequence[int]) -> Belief:

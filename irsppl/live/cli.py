@@ -30,9 +30,9 @@ the environment: IRSPPL_TOKEN to ask and tell, IRSPPL_ADMIN_TOKEN to administer.
 def add_commands(commands: Any, add_bandit: Callable[[argparse.ArgumentParser], None]) -> None:
     """Add `experiment` to the commands; `add_bandit` adds the options that describe one."""
     style = argparse.RawDescriptionHelpFormatter
-    told = "run an experiment in earnest: decisions now, rewards when they come"
+    summary = "run an experiment in earnest: decisions now, rewards when they come"
     experiment = commands.add_parser(
-        "experiment", help=told, description=told, epilog=EXAMPLES, formatter_class=style
+        "experiment", help=summary, description=summary, epilog=EXAMPLES, formatter_class=style
     )
     serving = "answer over HTTP, and show a page"
     serve = commands.add_parser("serve", help=serving, description=SERVING, formatter_class=style)
@@ -44,9 +44,9 @@ def add_commands(commands: Any, add_bandit: Callable[[argparse.ArgumentParser], 
 
     actions = experiment.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    def action(name: str, told: str, opens: bool = True) -> argparse.ArgumentParser:
+    def action(name: str, summary: str, opens: bool = True) -> argparse.ArgumentParser:
         made = actions.add_parser(
-            name, help=told, description=told, epilog=EXAMPLES, formatter_class=style
+            name, help=summary, description=summary, epilog=EXAMPLES, formatter_class=style
         )
         made.add_argument("file", metavar="FILE", help="a SQLite file or a postgresql:// URL")
         if opens:
@@ -134,8 +134,8 @@ def _ask(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
 
 def _tell(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
     experiment.tell(args.id, args.reward, correct=args.correct)
-    told = {"id": args.id, "reward": args.reward, "pending": len(experiment.pending)}
-    return told, f"{args.id} earned {args.reward:g}; {told['pending']} pending"
+    result = {"id": args.id, "reward": args.reward, "pending": len(experiment.pending)}
+    return result, f"{args.id} earned {args.reward:g}; {result['pending']} pending"
 
 
 def _status(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
@@ -162,8 +162,8 @@ def _cell(value: Any) -> str:
 
 
 def _explain(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
-    told = experiment.explain(args.id)
-    return told, told["told"]
+    found = experiment.explain(args.id)
+    return found, found["told"]
 
 
 def _advise(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:

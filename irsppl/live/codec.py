@@ -34,15 +34,15 @@ class DamagedError(ValueError):
     """A stored record is not what was written."""
 
 
-def pack(told: Any) -> bytes:
+def pack(value: Any) -> bytes:
     """Bytes of a tree of None, numbers, text, lists, dicts, arrays and irsppl objects."""
-    return _Writer([]).bytes(told)
+    return _Writer([]).bytes(value)
 
 
-def pack_with_models(told: Any, known: Sequence[ArmModel] = ()) -> tuple[bytes, list[ArmModel]]:
+def pack_with_models(value: Any, known: Sequence[ArmModel] = ()) -> tuple[bytes, list[ArmModel]]:
     """The same, with the users' models that it refers to by number: those known, and new ones."""
     models = list(known)
-    return _Writer(models).bytes(told), models
+    return _Writer(models).bytes(value), models
 
 
 def unpack(data: bytes, models: Sequence[ArmModel] = (), what: str = "a record") -> Any:
@@ -65,8 +65,8 @@ class _Writer:
         self.size = 0
         self.models = models
 
-    def bytes(self, told: Any) -> bytes:
-        head = json.dumps(self.write(told), allow_nan=False).encode()
+    def bytes(self, value: Any) -> bytes:
+        head = json.dumps(self.write(value), allow_nan=False).encode()
         body = zlib.compress(b"".join([len(head).to_bytes(8, "little"), head, *self.parts]), 1)
         return _MAGIC + hashlib.sha256(body).digest() + body
 
@@ -110,11 +110,11 @@ class _Reader:
     def __init__(self, blob: bytes, models: Sequence[ArmModel], what: str):
         self.blob, self.models, self.what = blob, models, what
 
-    def read(self, told: Any) -> Any:
-        if not isinstance(told, dict):
-            return told
-        kind = next(iter(told))
-        value = told[kind]
+    def read(self, written: Any) -> Any:
+        if not isinstance(written, dict):
+            return written
+        kind = next(iter(written))
+        value = written[kind]
         if kind == "float":
             return float.fromhex(value)
         if kind in ("list", "tuple"):
@@ -131,7 +131,7 @@ class _Reader:
         if kind == "survivor":
             return SurvivorTable(self.read(value))
         if kind == "class":
-            return self._object(value, told["fields"])
+            return self._object(value, written["fields"])
         raise DamagedError(f"{self.what} holds {kind!r}, which this version does not know")
 
     def _array(self, kind: str, dtype: str, shape: list[int], start: int, size: int) -> Any:

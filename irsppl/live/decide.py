@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from irsppl._checks import side_key
+from irsppl.beliefs import InKernels
 from irsppl.engine import Kernel, kernel
 from irsppl.engine.situation import NaturalState, Situation
 from irsppl.inner.cpu.rng import streams
@@ -58,7 +59,7 @@ def plan_for(policy: Policy, seed: int, floor: float, start: Any) -> Plan:
     on_host = (
         jax.default_backend() == "cpu"
         and not start.constraints
-        and start.belief.kernel_state() is not None
+        and isinstance(start.belief, InKernels)
         and policy.traceable
     )
     futures = 1 if policy.deterministic else FUTURES

@@ -73,13 +73,13 @@ class Desk:
 
     def _answered(self, loop: Any, lot: list[Any], found: list[Any]) -> None:
         self.busy = False
-        for (_, made), told in zip(lot, found, strict=True):
+        for (_, made), result in zip(lot, found, strict=True):
             if made.cancelled():
                 continue
-            if isinstance(told, BaseException):
-                made.set_exception(told)
+            if isinstance(result, BaseException):
+                made.set_exception(result)
             else:
-                made.set_result(told)
+                made.set_result(result)
         self._begin(loop)
 
     def _written(self, acts: list[Act]) -> list[Any]:
@@ -117,12 +117,12 @@ class Desk:
         except ValueError:  # other parts of a path, or a ValidationError
             return False
         try:
-            told = await made
+            content = await made
         except (InputError, UnknownError, ConflictError) as error:
-            status, told = refusal(error)
+            status, content = refusal(error)
         except Exception as error:
-            status, told = failure(error)
-        await answer(send, status, told)
+            status, content = failure(error)
+        await answer(send, status, content)
         return True
 
 
@@ -146,9 +146,9 @@ def failure(error: Exception) -> tuple[int, dict[str, Any]]:
 
 
 async def answer(
-    send: Send, status: int, told: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()
+    send: Send, status: int, content: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    body = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     kind = (b"content-type", b"application/json")
     head = [kind, (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})

@@ -15,6 +15,7 @@ import numpy as np
 from irsppl._checks import as_count, one_of
 from irsppl._fields import changed
 from irsppl.bandit import Bandit
+from irsppl.beliefs import sized
 from irsppl.live import codec, models, store, views
 from irsppl.live.beliefs import JaxBelief, joined, restricted
 from irsppl.live.checks import as_number, check_text
@@ -111,8 +112,8 @@ class Experiment(Kept):
             raise
         made, _ = place.facts()
         self = cls(place, facts, bandit, made)
-        told = facts["model"]
-        self._library = models.Library(used, told, told and told["path"])
+        description = facts["model"]
+        self._library = models.Library(used, description, description and description["path"])
         return self
 
     @classmethod
@@ -130,19 +131,21 @@ class Experiment(Kept):
             place.check()
             made, data = place.facts()
             facts = codec.unpack(data, (), f"the record of {place.name}")
-            told, agreed = facts["model"], None
-            if told is not None:
+            description, agreed = facts["model"], None
+            if description is not None:
                 with place.transaction(write=False) as tx:
                     notes = store.of_kind(tx, "model")
-                told = told | (json.loads(notes[-1].body or "{}") if notes else {})
-            used, agreed = models.bring(told, model, accept_changed_model)
+                description = description | (json.loads(notes[-1].body or "{}") if notes else {})
+            used, agreed = models.bring(description, model, accept_changed_model)
             bandit = codec.unpack(facts["bandit"].tobytes(), used, f"the bandit of {place.name}")
-            differs = told is not None and (agreed or told["sha256"] != facts["model"]["sha256"])
+            differs = description is not None and (
+                agreed or description["sha256"] != facts["model"]["sha256"]
+            )
             if differs:
-                belief = models.rebuilt(bandit.belief, used).sized(int(bandit.remaining))
+                belief = sized(models.rebuilt(bandit.belief, used), int(bandit.remaining))
                 bandit = changed(bandit, belief=belief)
             self = cls(place, facts, bandit, made)
-            self._library = models.Library(used, agreed or told, model, bool(differs))
+            self._library = models.Library(used, agreed or description, model, bool(differs))
             if agreed is not None:
                 with self._writing(caught_up=False) as tx:
                     store.drop_snapshots(tx)
@@ -265,12 +268,12 @@ class Experiment(Kept):
         The same reward again is harmless, another one an error, unless `correct`: then the belief
         is what it would be had the reward been this from the first.
         """
-        told = (
+        given = (
             dict(id) if isinstance(id, Mapping) else {id: reward} if isinstance(id, str) else None
         )
-        if told is None:
+        if given is None:
             raise ValueError(f"id must be the text that ask gave, or a dict {{id: reward}}: {id!r}")
-        rewards = {one: as_number("reward", value) for one, value in told.items()}
+        rewards = {one: as_number("reward", value) for one, value in given.items()}
         with self._writing() as tx:
             state = self._state
             assert state is not None
@@ -362,11 +365,11 @@ class Experiment(Kept):
             joined(state.held.current(), belief)  # refuses what does not fit
             known = self._library.known
             data, used = codec.pack_with_models(belief, known)
-            told: dict[str, Any] = {"label": label, "belief": data.hex()}
+            body: dict[str, Any] = {"label": label, "belief": data.hex()}
             if used[len(known) :]:
                 functions = self._library.described(used[len(known) :])
-                told |= {"first": len(known), "functions": functions}
-            self._append(tx, self._event("add", body=json.dumps(told)))
+                body |= {"first": len(known), "functions": functions}
+            self._append(tx, self._event("add", body=json.dumps(body)))
             self._plan.policy.verify(state.bandit())
             return state.num_arms - 1
 
@@ -410,7 +413,7 @@ class Experiment(Kept):
 
     def status(self) -> dict[str, Any]:
         """Where the experiment is, in numbers and text."""
-        told = {
+        facts = {
             "where": self._store.name,
             "policy": self._facts["policy_name"],
             "seed": self._plan.seed,
@@ -418,7 +421,7 @@ class Experiment(Kept):
             "created_at": self.created_at,
         }
         with self._store.lock:
-            return told | views.status(self._look())
+            return facts | views.status(self._look())
 
     def explain(self, id: str) -> dict[str, Any]:
         """Why a decision was made: what was believed then, and the decision drawn once more."""

@@ -34,8 +34,8 @@ class Event(NamedTuple):
 def _digest(event: Event, before: str) -> str:
     # Numbers, texts and None have one spelling in ASCII. A damaged row can hold anything, which has
     # one too, and it is not what was written.
-    told = ascii((before, *event[:-1]))
-    return hashlib.sha256(told.encode("ascii")).hexdigest()[:32]
+    content = ascii((before, *event[:-1]))
+    return hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
 
 
 def check_chain(events: Iterable[Event], seq: int, digest: str, where: str) -> tuple[int, str]:

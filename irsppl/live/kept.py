@@ -109,8 +109,8 @@ class Kept:
     def _check_model(self, events: list[Event]) -> None:
         """Refuse to go on with arms whose file somebody else has agreed to change."""
         notes = [json.loads(event.body or "{}") for event in events if event.kind == "model"]
-        told = self._library.told
-        if notes and told is not None and notes[-1]["sha256"] != told["sha256"]:
+        description = self._library.description
+        if notes and description is not None and notes[-1]["sha256"] != description["sha256"]:
             raise ConflictError(
                 f"another process has gone on with a changed model ({notes[-1]['path']}): open the "
                 "experiment again with that file"
@@ -119,7 +119,7 @@ class Kept:
     def _load(self, tx: Any) -> State:
         """The state from the newest snapshot that is whole, and the journal since."""
         state = None
-        if self._library.told is not None:  # snapshots refer to models of added arms too
+        if self._library.description is not None:  # snapshots refer to models of added arms too
             for event in store.of_kind(tx, "add"):
                 self._library.learn(json.loads(event.body or "{}"))
         for seq, digest, data in store.snapshots(tx):
@@ -147,10 +147,10 @@ class Kept:
         self._state = state
         return state
 
-    def _event(self, kind: str, **told: Any) -> Event:
+    def _event(self, kind: str, **fields: Any) -> Event:
         state = self._state
         assert state is not None
-        return Event(state.seq, kind, time.time(), **told).sealed(state.digest)
+        return Event(state.seq, kind, time.time(), **fields).sealed(state.digest)
 
     def _append(self, tx: Any, *events: Event) -> None:
         """Events that have been checked, into the state and the journal."""

@@ -47,17 +47,17 @@ def frame(events: Sequence[Event], labels: Sequence[str], name: Any) -> Any:
 
 def open_bandit(log: Any, num_arms: int) -> dict[str, Any]:
     """The told decisions as the dictionary that the Open Bandit Pipeline takes."""
-    told = log[log["reward"].notna()]
+    rewarded = log[log["reward"].notna()]
     return {
-        "n_rounds": len(told),
+        "n_rounds": len(rewarded),
         "n_actions": num_arms,
-        "context": np.ones((len(told), 1)),  # there is none: every decision is alike
+        "context": np.ones((len(rewarded), 1)),  # there is none: every decision is alike
         "action_context": np.eye(num_arms),
-        "action": told["arm"].to_numpy(),
+        "action": rewarded["arm"].to_numpy(),
         "position": None,
-        "reward": told["reward"].to_numpy(),
+        "reward": rewarded["reward"].to_numpy(),
         "expected_reward": None,
-        "pscore": told["propensity"].to_numpy(),
+        "pscore": rewarded["propensity"].to_numpy(),
     }
 
 

@@ -25,12 +25,12 @@ def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:
     """What an experiment writes down of its models; None where there are none."""
     if not models:
         return None
-    told, files = [], set()
+    functions, files = [], set()
     for model in models:
         given = model.given()
         mean, values = given.mean, given.values
         files.add(_file_of(given.function))
-        told.append(
+        functions.append(
             {
                 "function": given.function.__name__,
                 "joint": model.joint,
@@ -48,7 +48,7 @@ def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:
         raise ValueError(f"an experiment's arm models must be in one file, found {names}")
     path = files.pop()
     source = path.read_text()
-    return {"path": str(path), "source": source, "sha256": digest(source), "functions": told}
+    return {"path": str(path), "source": source, "sha256": digest(source), "functions": functions}
 
 
 def _file_of(function: Callable[..., Any]) -> pathlib.Path:
@@ -69,46 +69,51 @@ def digest(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()
 
 
-def changes(told: dict[str, Any], path: pathlib.Path) -> str | None:
+def changes(description: dict[str, Any], path: pathlib.Path) -> str | None:
     """What differs between the file and the one the experiment was created with, or None."""
     source = path.read_text()
-    if digest(source) == told["sha256"]:
+    if digest(source) == description["sha256"]:
         return None
     lines = difflib.unified_diff(
-        told["source"].splitlines(), source.splitlines(), "when created", "now", lineterm="", n=0
+        description["source"].splitlines(),
+        source.splitlines(),
+        "when created",
+        "now",
+        lineterm="",
+        n=0,
     )
     shown = [line for line in lines if not line.startswith(("---", "+++"))]
     return "\n".join(shown[:12] + ["..."] * (len(shown) > 12))
 
 
 def bring(
-    told: dict[str, Any] | None, model: Any, accept_changed: bool
+    description: dict[str, Any] | None, model: Any, accept_changed: bool
 ) -> tuple[list[ArmModel], dict[str, Any] | None]:
     """The models again, from the user's file; and the new description where it has changed."""
-    if told is None:
+    if description is None:
         return [], None
     from irsppl.models import run_file
 
-    names = ", ".join(one["function"] for one in told["functions"])
+    names = ", ".join(one["function"] for one in description["functions"])
     if model is None:
         raise ValueError(
-            f"this experiment's arms are NumPyro functions ({names} in {told['path']}): give "
-            "model= that file; code in the database is never run"
+            f"this experiment's arms are NumPyro functions ({names} in {description['path']}): "
+            "give model= that file; code in the database is never run"
         )
     path = pathlib.Path(model)
     if not path.is_file():
         raise ValueError(f"model must be the file with {names}, got {str(model)!r}: no such file")
-    changed = changes(told, path)
+    changed = changes(description, path)
     if changed is not None and not accept_changed:
         raise ValueError(
             f"model {path} is not what the experiment was created with:\n{changed}\n"
             "Give accept_changed_model=True to go on with the changed file"
         )
-    found = read(run_file(path), path, told["functions"])
+    found = read(run_file(path), path, description["functions"])
     if changed is None:
         return found, None
     source = path.read_text()
-    new = told | {"path": str(path.resolve()), "source": source, "sha256": digest(source)}
+    new = description | {"path": str(path.resolve()), "source": source, "sha256": digest(source)}
     return found, new
 
 
@@ -140,50 +145,55 @@ def read(module: Any, path: Any, functions: Sequence[dict[str, Any]]) -> list[Ar
 class Library:
     """The models that records of an experiment refer to by number; arms that are added bring more.
 
-    told: what the experiment has written down of its file; changed: whether it was agreed that the
-    file may differ, so that priors are made anew.
+    description: what the experiment has written down of its file; changed: whether it was agreed
+    that the file may differ, so that priors are made anew.
     """
 
     def __init__(
         self,
         known: Sequence[ArmModel] = (),
-        told: dict[str, Any] | None = None,
+        description: dict[str, Any] | None = None,
         path: Any = None,
         changed: bool = False,
     ):
-        self.known, self.told, self.path, self.changed = list(known), told, path, changed
+        self.known, self.description, self.path, self.changed = (
+            list(known),
+            description,
+            path,
+            changed,
+        )
 
     def described(self, fresh: Sequence[ArmModel]) -> list[dict[str, Any]]:
         """What an added arm writes down of its models; they must be in the experiment's file."""
         made = describe(fresh)
         if made is None:
             return []
-        if self.told is None or made["sha256"] != self.told["sha256"]:
+        if self.description is None or made["sha256"] != self.description["sha256"]:
             raise ValueError(
                 f"an arm that is added must be a function in the experiment's own file, got one of "
                 f"{made['path']}"
             )
         return made["functions"]
 
-    def learn(self, told: dict[str, Any]) -> None:
+    def learn(self, body: dict[str, Any]) -> None:
         """Read the models that an added arm has brought, once."""
         from irsppl.models import run_file
 
-        missing = told.get("functions", [])[len(self.known) - told.get("first", 0) :]
+        missing = body.get("functions", [])[len(self.known) - body.get("first", 0) :]
         if not missing:
             return
-        if self.told is None or self.path is None:
+        if self.description is None or self.path is None:
             raise ValueError("an added arm needs the user's NumPyro model again: give model=")
         path = pathlib.Path(self.path)
-        if not self.changed and digest(path.read_text()) != self.told["sha256"]:
+        if not self.changed and digest(path.read_text()) != self.description["sha256"]:
             raise ValueError(f"model {path} has changed while the experiment was open")
         self.known += read(run_file(path), path, missing)
 
-    def unpack_arm(self, told: dict[str, Any]) -> Any:
+    def unpack_arm(self, body: dict[str, Any]) -> Any:
         """The belief of an added arm."""
-        self.learn(told)
-        belief = unpack(bytes.fromhex(told["belief"]), self.known, "an added arm")
-        return rebuilt(belief, belief.models) if self.changed and "functions" in told else belief
+        self.learn(body)
+        belief = unpack(bytes.fromhex(body["belief"]), self.known, "an added arm")
+        return rebuilt(belief, belief.models) if self.changed and "functions" in body else belief
 
 
 def rebuilt(belief: Any, models: Sequence[ArmModel]) -> Any:

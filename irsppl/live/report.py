@@ -95,8 +95,8 @@ def _arms(status: dict[str, Any], advice: Any | None) -> tuple[str, str]:
         rows.append([name, best, f"{row['mean']:.4g}", between, row["pulls"], row["pending"]])
         bars.append((name, low, row["mean"], high))
     head = ["arm", "chance to be best", "mean", "95 % interval", "pulls", "pending"]
-    told = "Mean reward of each arm: what is believed, and the 95 % interval"
-    return intervals("intervals", told, bars), table("arms", "Arms", head, rows)
+    caption = "Mean reward of each arm: what is believed, and the 95 % interval"
+    return intervals("intervals", caption, bars), table("arms", "Arms", head, rows)
 
 
 def _decisions(log: Any, reasons: Mapping[int, str]) -> str:
@@ -119,8 +119,8 @@ def _falling(advice: Any) -> str:
     if len(past) < 2:
         return ""
     x, y = np.array(past, float).T
-    told = "What stopping would have cost at most, on average"
-    return lines("falling", told, x, {"cost of stopping": y}, 0.0, float(y.max()))
+    caption = "What stopping would have cost at most, on average"
+    return lines("falling", caption, x, {"cost of stopping": y}, 0.0, float(y.max()))
 
 
 def _some(count: int) -> np.ndarray:
@@ -138,8 +138,8 @@ def _shares(log: Any, labels: list[str]) -> str:
         counts = np.concatenate([[0], np.cumsum(arms == arm)])
         begin = np.maximum(at + 1 - window, 0)
         series[label] = (counts[at + 1] - counts[begin]) / (at + 1 - begin)
-    told = f"Share of each arm in the last {window} decisions"
-    return lines("shares", told, at, series, 0.0, 1.0)
+    caption = f"Share of each arm in the last {window} decisions"
+    return lines("shares", caption, at, series, 0.0, 1.0)
 
 
 def _rewards(log: Any, status: dict[str, Any]) -> str:
@@ -154,5 +154,5 @@ def _rewards(log: Any, status: dict[str, Any]) -> str:
     series = {"earned": earned[at], f"{best['label']} throughout, as believed now": line[at]}
     low = min(0.0, *(float(y.min()) for y in series.values()))
     high = max(float(y.max()) for y in series.values())
-    told = "Sum of the known rewards, and what the best arm would have given"
-    return lines("rewards", told, known["period"].to_numpy()[at], series, low, high)
+    caption = "Sum of the known rewards, and what the best arm would have given"
+    return lines("rewards", caption, known["period"].to_numpy()[at], series, low, high)

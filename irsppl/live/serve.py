@@ -161,10 +161,12 @@ def _password(given: bytes) -> bytes:
         return b""
 
 
-async def _refuse(send: Send, status: int, told: str) -> None:
+async def _refuse(send: Send, status: int, problem: str) -> None:
     # A browser then asks for a name, which does not matter, and a password: the token.
     ways = (b'Basic realm="irsppl", charset="UTF-8"', b"Bearer") if status == 401 else ()
-    await answer(send, status, {"detail": told}, tuple((b"www-authenticate", way) for way in ways))
+    await answer(
+        send, status, {"detail": problem}, tuple((b"www-authenticate", way) for way in ways)
+    )
 
 
 class Adviser:
@@ -243,8 +245,8 @@ def make_app(
     pages, desk = Pages(experiment), Desk(experiment)
 
     def refused(request: Request, error: Exception) -> JSONResponse:
-        status, told = refusal(error)
-        return JSONResponse(told, status)
+        status, content = refusal(error)
+        return JSONResponse(content, status)
 
     for kind in (InputError, UnknownError, ConflictError):
         app.add_exception_handler(kind, refused)
@@ -252,13 +254,13 @@ def make_app(
     @app.exception_handler(RequestValidationError)
     def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         # Without what was given: NaN, or half a character, has no way into JSON.
-        told = [{"loc": one["loc"], "msg": one["msg"]} for one in error.errors()]
-        return JSONResponse({"detail": json.loads(json.dumps(told, default=str))}, 422)
+        problems = [{"loc": one["loc"], "msg": one["msg"]} for one in error.errors()]
+        return JSONResponse({"detail": json.loads(json.dumps(problems, default=str))}, 422)
 
     @app.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> JSONResponse:
-        status, told = failure(error)
-        return JSONResponse(told, status)
+        status, content = failure(error)
+        return JSONResponse(content, status)
 
     Id = Annotated[str, Path(max_length=LONGEST_ID)]
 
@@ -281,8 +283,8 @@ def make_app(
 
     @app.get("/advice")
     def advice() -> Any:
-        told = experiment.advise().to_dict()
-        return json.loads(json.dumps(told).replace("NaN", "null"))
+        found = experiment.advise().to_dict()
+        return json.loads(json.dumps(found).replace("NaN", "null"))
 
     @app.get("/log.csv")
     def log_csv() -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from irsppl._fields import changed
 from irsppl.bandit import Bandit
+from irsppl.beliefs import sized
 from irsppl.delays import Delay
 from irsppl.live import beliefs
 from irsppl.live.codec import pack_with_models, unpack
@@ -110,10 +111,10 @@ class State:
         self.seq, self.digest = event.seq + 1, event.digest
 
     def _add(self, event: Event) -> None:
-        told = json.loads(event.body or "{}")
-        more = self.library.unpack_arm(told)
+        body = json.loads(event.body or "{}")
+        more = self.library.unpack_arm(body)
         self.held = self.held.joined(more)
-        self.labels.append(told["label"])
+        self.labels.append(body["label"])
         self.open.append(True)
         self.counts, self.waiting = np.append(self.counts, 0), np.append(self.waiting, 0)
 
@@ -137,18 +138,18 @@ class State:
 
     @classmethod
     def unpacked(cls, start: Bandit, data: bytes, library: Library, seq: int, digest: str) -> State:
-        told = unpack(data, library.known, "a snapshot")
+        kept = unpack(data, library.known, "a snapshot")
         state = cls(start, library)
-        state.labels, state.open, state.money = told["labels"], told["open"], told["money"]
-        state.held = beliefs.unpacked(told["held"])
-        state.arms.frombytes(told["arms"].astype(np.int32).tobytes())
-        state.status = bytearray(told["status"].tobytes())
-        state.rewards.frombytes(told["rewards"].tobytes())
-        state.pending = dict(zip(told["pending"].tolist(), told["asked_at"].tolist(), strict=True))
+        state.labels, state.open, state.money = kept["labels"], kept["open"], kept["money"]
+        state.held = beliefs.unpacked(kept["held"])
+        state.arms.frombytes(kept["arms"].astype(np.int32).tobytes())
+        state.status = bytearray(kept["status"].tobytes())
+        state.rewards.frombytes(kept["rewards"].tobytes())
+        state.pending = dict(zip(kept["pending"].tolist(), kept["asked_at"].tolist(), strict=True))
         size = len(state.labels)
-        arms = told["arms"]
+        arms = kept["arms"]
         state.counts = np.bincount(arms, minlength=size)
-        state.waiting = np.bincount(arms[told["status"] == PENDING], minlength=size)
+        state.waiting = np.bincount(arms[kept["status"] == PENDING], minlength=size)
         state.seq, state.digest = seq, digest
         return state
 
@@ -156,7 +157,7 @@ class State:
     def bandit(self) -> Bandit:
         """The bandit of the open arms as play has come to it."""
         start, arms = self.start, self.open_arms
-        belief = beliefs.restricted(self.held.current(), arms).sized(self.horizon)
+        belief = sized(beliefs.restricted(self.held.current(), arms), self.horizon)
         place = np.full(self.num_arms, -1)
         place[arms] = np.arange(len(arms))
         played = place[np.array(self.arms, np.int32)]

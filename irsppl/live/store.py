@@ -172,9 +172,9 @@ class Store:
             return self.damaged(text)
         return OSError(f"the database at {self.name} refused: {text}")
 
-    def damaged(self, told: str) -> DamagedError:
+    def damaged(self, problem: str) -> DamagedError:
         return DamagedError(
-            f"{self.name} is damaged ({told}): restore a backup; nothing was changed in it"
+            f"{self.name} is damaged ({problem}): restore a backup; nothing was changed in it"
         )
 
     def check(self) -> None:

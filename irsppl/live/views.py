@@ -23,9 +23,9 @@ def arms(state: State) -> list[dict[str, Any]]:
     """One row per arm, retired ones included."""
     mean, sd = _beliefs(state)
     played, rewards = np.array(state.arms, int), np.array(state.rewards, float)
-    told = np.frombuffer(bytes(state.status), np.uint8) == TOLD
-    known = np.bincount(played[told], minlength=state.num_arms)
-    earned = np.bincount(played[told], rewards[told], minlength=state.num_arms)
+    rewarded = np.frombuffer(bytes(state.status), np.uint8) == TOLD
+    known = np.bincount(played[rewarded], minlength=state.num_arms)
+    earned = np.bincount(played[rewarded], rewards[rewarded], minlength=state.num_arms)
     return [
         {
             "arm": arm,
@@ -98,17 +98,17 @@ def reasons(
     if not asked:
         return {}
     begin = asked[0].seq
-    then, told = fold(start, events[:begin], library), {}
+    then, words = fold(start, events[:begin], library), {}
     for place in range(begin, len(events)):
         event = events[place]
         if event.kind == "ask":
             assert event.arm is not None and event.period is not None
-            told[event.period] = _why(decide(plan, then), then, event.arm, *_beliefs(then))
+            words[event.period] = _why(decide(plan, then), then, event.arm, *_beliefs(then))
         if event.kind == "correct":  # the past is another one from here on
             then = fold(start, events[: place + 1], library)
         else:
             then.apply(event)
-    return told
+    return words
 
 
 def _why(choice: Choice, then: State, arm: int, mean: np.ndarray, sd: np.ndarray) -> str:

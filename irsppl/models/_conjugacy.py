@@ -77,14 +77,14 @@ def _arm_family(model: ArmModel, laws: Laws) -> _Arm | None:
         beta = _beta(_prior_of(model, laws, index))
         if index is None or beta is None:
             return None
-        if model._values is not None:
+        if model.category_values is not None:
             alpha = np.array([beta[1], beta[0]])
-            parameters = {"alpha": alpha, "values": model._values}
+            parameters = {"alpha": alpha, "values": model.category_values}
             return _Arm("DirichletCategorical", parameters, [index])
         return _Arm("BetaBernoulli", {"alpha": beta[0], "beta": beta[1]}, [index])
-    if kind is dist.CategoricalProbs and model._values is not None:
+    if kind is dist.CategoricalProbs and model.category_values is not None:
         return _dirichlet(model, laws)
-    if model._values is not None:
+    if model.category_values is not None:
         return None
     if kind in (dist.Poisson, dist.Exponential):
         index = _scalar_pick(reward.parameters["rate"])
@@ -165,10 +165,10 @@ def _dirichlet(model: ArmModel, laws: Laws) -> _Arm | None:
     ):
         return None
     alpha = law.constant("concentration")
-    assert alpha is not None and model._values is not None
+    assert alpha is not None and model.category_values is not None
     parameters = {
         "alpha": alpha.reshape(-1, categories)[element // categories],
-        "values": model._values,
+        "values": model.category_values,
     }
     return _Arm("DirichletCategorical", parameters, indices)
 
@@ -209,7 +209,7 @@ def _normal_inverse_gamma(model: ArmModel, laws: Laws, index: int, scale: Fact) 
         return None
     # The constants in front, at v = 1.
     ones = {site: jnp.ones(info.shape) for site, info in model.latents.items()}
-    visit = model._visit(lambda site, fn: ones[site], None)
+    visit = model.visit(lambda site, fn: ones[site], None)
     priors = {site: fn for site, fn, _ in visit.sites}
     noise = float(unwrap(visit.reward["fn"]).scale)
     spread = float(unwrap(priors[name]).scale)

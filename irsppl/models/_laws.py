@@ -64,7 +64,7 @@ class Laws:
 
         def outputs(flat: Array) -> list[Array]:
             names.clear()
-            visit = model._visit(filled(model, flat), arm)
+            visit = model.visit(filled(model, flat), arm)
             found: list[Array] = []
             sites = [(name, fn) for name, fn, _ in visit.sites]
             for name, fn in [*sites, ("", visit.reward["fn"])]:

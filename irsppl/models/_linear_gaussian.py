@@ -34,7 +34,7 @@ def find_linear_gaussian(
 
 
 def _linear_gaussian(model: ArmModel, readings: list[Laws]) -> LinearGaussianForm | None:
-    if model._values is not None:
+    if model.category_values is not None:
         return None
     for law in readings[0].priors.values():
         if law.kind not in (dist.Normal, dist.MultivariateNormal):
@@ -60,7 +60,7 @@ def _form(model: ArmModel, readings: list[Laws]) -> LinearGaussianForm | None:
     zero = jnp.zeros((size,))
 
     def locations(flat: Array, arm: Any) -> tuple[Array, Array]:
-        visit = model._visit(filled(model, flat), arm)
+        visit = model.visit(filled(model, flat), arm)
         prior = []
         for _, fn, _ in visit.sites:
             loc = jnp.asarray(unwrap(fn).loc)

@@ -99,7 +99,7 @@ class ArmModel:
     linear_gaussian: LinearGaussianForm | None = None
     _call: Callable[[Any, Any], Any] = dataclasses.field(repr=False, default=lambda arm, r: None)
     _reward_site: str = dataclasses.field(repr=False, default="reward")
-    _values: np.ndarray | None = dataclasses.field(repr=False, default=None)
+    category_values: np.ndarray | None = dataclasses.field(repr=False, default=None)
     _user_mean: Any = dataclasses.field(repr=False, default=None)
     _tables: dict[str, Any] = dataclasses.field(repr=False, default_factory=dict)
     _counts: dict[str, np.ndarray] = dataclasses.field(repr=False, default_factory=dict)
@@ -113,7 +113,7 @@ class ArmModel:
     def given(self) -> Given:
         """What the user gave, to read the model again from."""
         function = getattr(self._call, "function", self._call)
-        return Given(function, self._reward_site, self._values, self._user_mean)
+        return Given(function, self._reward_site, self.category_values, self._user_mean)
 
     def __getstate__(self) -> dict[str, Any]:
         given = self.given()
@@ -146,7 +146,7 @@ class ArmModel:
         """One draw of all latents."""
         keys = jax.random.split(key, max(len(self.latents), 1))
         order = {name: i for i, name in enumerate(self.latents)}
-        visit = self._visit(lambda name, fn: fn.sample(keys[order[name]]), _FIRST)
+        visit = self.visit(lambda name, fn: fn.sample(keys[order[name]]), _FIRST)
         return visit.latents()
 
     def prior_from_uniforms(self, u: Float[Array, " num_uniforms"]) -> Params | None:
@@ -158,19 +158,19 @@ class ArmModel:
         """
         if not self.has_icdf:
             return None
-        return self._from_uniforms(quantiles.Uniforms(u))
+        return self.from_uniforms(quantiles.Uniforms(u))
 
     @_relaxed
-    def _from_uniforms(self, uniforms: quantiles.Uniforms) -> Params:
+    def from_uniforms(self, uniforms: quantiles.Uniforms) -> Params:
         def choose(name: str, fn: Distribution) -> Array:
             return quantiles.draw(fn, uniforms, self._tables.get(name), self._counts.get(name))
 
-        return self._visit(choose, _FIRST).latents()
+        return self.visit(choose, _FIRST).latents()
 
     @_relaxed
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Log density (mass, for discrete sites) of all latents in their own space."""
-        visit = self._visit(lambda name, fn: params[name], _FIRST)
+        visit = self.visit(lambda name, fn: params[name], _FIRST)
         return _total([jnp.sum(fn.log_prob(value)) for _, fn, value in visit.sites])
 
     @_relaxed
@@ -182,13 +182,13 @@ class ArmModel:
         discrete: values of the discrete sites, if there are any; their log mass is included.
         """
         terms: list[Array] = []
-        self._visit(self._place(z, discrete, terms), _FIRST)
+        self.visit(self._place(z, discrete, terms), _FIRST)
         return _total(terms)
 
     @_relaxed
     def constrain(self, z: Float[Array, " dim"], discrete: Params | None = None) -> Params:
         """The latents at an unconstrained point."""
-        return self._visit(self._place(z, discrete, []), _FIRST).latents()
+        return self.visit(self._place(z, discrete, []), _FIRST).latents()
 
     def _place(self, z: Array, discrete: Params | None, terms: list[Array]) -> Callable:
         def choose(name: str, fn: Distribution) -> Array:
@@ -210,7 +210,7 @@ class ArmModel:
     @_relaxed
     def unconstrain(self, params: Params) -> Float[Array, " dim"]:
         """The unconstrained vector of the continuous latents."""
-        visit = self._visit(lambda name, fn: params[name], _FIRST)
+        visit = self.visit(lambda name, fn: params[name], _FIRST)
         parts = [
             biject_to(fn.support).inv(value).reshape(-1)
             for name, fn, value in visit.sites
@@ -237,14 +237,14 @@ class ArmModel:
             site.name: jnp.asarray(flat[:, end - n : end].reshape((-1, *site.shape)))
             for site, n, end in zip(sites, sizes, ends_, strict=True)
         }
-        log_prior = np.asarray(jax.jit(jax.vmap(self._checked_log_prior))(params))
+        log_prior = np.asarray(jax.jit(jax.vmap(self.checked_log_prior))(params))
         keep = log_prior > -np.inf
         return {name: value[keep] for name, value in params.items()}, log_prior[keep]
 
     @_relaxed
-    def _checked_log_prior(self, params: Params) -> Array:
+    def checked_log_prior(self, params: Params) -> Array:
         """Log prior, minus infinity where a discrete value is outside the support of its site."""
-        visit = self._visit(lambda name, fn: params[name], _FIRST)
+        visit = self.visit(lambda name, fn: params[name], _FIRST)
         terms = [
             jnp.sum(jnp.where(in_support(fn, value), fn.log_prob(value), -jnp.inf))
             for _, fn, value in visit.sites
@@ -255,10 +255,10 @@ class ArmModel:
     @_relaxed
     def log_likelihood(self, params: Params, reward: Any, arm: Any = None) -> Float[Array, ""]:
         """Log density (mass) of one reward; minus infinity where the reward is impossible."""
-        fn = self._reward_law(params, arm)
+        fn = self.reward_law(params, arm)
         reward = jnp.asarray(reward)
-        if self._values is not None:
-            gaps = jnp.abs(jnp.asarray(self._values) - reward)
+        if self.category_values is not None:
+            gaps = jnp.abs(jnp.asarray(self.category_values) - reward)
             value = jnp.argmin(gaps)
             ok = jnp.min(gaps) <= 1e-4 * (1 + jnp.abs(reward))
         else:
@@ -272,21 +272,23 @@ class ArmModel:
 
     def mean(self, params: Params, arm: Any = None) -> Float[Array, ""]:
         """mu(theta): the mean reward given the latents."""
-        return self._mean_and_error(params, arm)[0]
+        return self.mean_and_error(params, arm)[0]
 
     @_relaxed
-    def _mean_and_error(self, params: Params, arm: Any) -> tuple[Array, Array]:
+    def mean_and_error(self, params: Params, arm: Any) -> tuple[Array, Array]:
         zero = jnp.zeros(())
         if callable(self._user_mean):
             value = self._user_mean(params, arm) if self.joint else self._user_mean(params)
             return jnp.asarray(value, float).reshape(()), zero
-        visit = self._visit(lambda name, fn: params[name], arm)
+        visit = self.visit(lambda name, fn: params[name], arm)
         if self._user_mean is not None:
             return jnp.asarray(visit.values[self._user_mean], float).reshape(()), zero
         fn = visit.reward["fn"]
-        if self._values is not None:
-            log_probs = fn.log_prob(jnp.arange(len(self._values)))
-            return jnp.sum(jnp.exp(log_probs) * jnp.asarray(self._values, log_probs.dtype)), zero
+        if self.category_values is not None:
+            log_probs = fn.log_prob(jnp.arange(len(self.category_values)))
+            return jnp.sum(
+                jnp.exp(log_probs) * jnp.asarray(self.category_values, log_probs.dtype)
+            ), zero
         if self.mean_method == "closed form":
             mean = closed_mean(fn)
             assert mean is not None
@@ -296,16 +298,16 @@ class ArmModel:
     @_relaxed
     def sample_reward(self, key: Array, params: Params, arm: Any = None) -> Float[Array, ""]:
         """One reward."""
-        draw = self._reward_law(params, arm).sample(key)
-        if self._values is not None:
-            return jnp.asarray(self._values, float)[draw]
+        draw = self.reward_law(params, arm).sample(key)
+        if self.category_values is not None:
+            return jnp.asarray(self.category_values, float)[draw]
         return jnp.asarray(draw, float).reshape(())
 
     # ---- running the user's function
-    def _reward_law(self, params: Params, arm: Any) -> Distribution:
-        return self._visit(lambda name, fn: params[name], arm).reward["fn"]
+    def reward_law(self, params: Params, arm: Any) -> Distribution:
+        return self.visit(lambda name, fn: params[name], arm).reward["fn"]
 
-    def _visit(self, choose: Callable[[str, Distribution], Any], arm: Any) -> Visit:
+    def visit(self, choose: Callable[[str, Distribution], Any], arm: Any) -> Visit:
         if self.joint and arm is None:
             raise ValueError(f"arm= is needed: {self.name} is a joint model")
         visit = Visit(choose, self._reward_site)

@@ -96,7 +96,7 @@ def _read(
         mean_error=0.0,
         _call=call,
         _reward_site=reward_site,
-        _values=table,
+        category_values=table,
         _user_mean=mean,
     )
     return _measured(model, say)
@@ -231,7 +231,7 @@ def _with_uniforms(model: ArmModel) -> ArmModel:
     """The model with the number of uniforms its prior takes, if it has a map from them."""
     uniforms = quantiles.Uniforms(None)
     try:
-        jax.eval_shape(lambda: model._from_uniforms(uniforms))
+        jax.eval_shape(lambda: model.from_uniforms(uniforms))
     except quantiles.NoInverse:
         return dataclasses.replace(model, has_icdf=False, num_uniforms=0)
     return dataclasses.replace(model, has_icdf=True, num_uniforms=uniforms.used)

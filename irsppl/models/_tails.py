@@ -47,7 +47,7 @@ def check_tail(model: ArmModel, means: np.ndarray, say: str) -> None:
     index, how = far if far is not None else (_near_index(model), f"{_DRAWS} draws")
     if index is None or np.isnan(index):
         return
-    told = (
+    problem = (
         f"under the prior the mean reward has a tail of Pareto index k = {index:.2f} (from {how})"
     )
     cure = (
@@ -56,12 +56,13 @@ def check_tail(model: ArmModel, means: np.ndarray, say: str) -> None:
     )
     if index >= 1 - _SLACK:
         raise ValueError(
-            say + f"{told}: its expectation is infinite or does not exist, and no bound is finite; "
+            say
+            + f"{problem}: its expectation is infinite or does not exist, and no bound is finite; "
             f"{cure}"
         )
     if index >= 0.5 - _SLACK:
         warnings.warn(
-            say + f"{told}: its variance is infinite, so that averages over draws settle slowly "
+            say + f"{problem}: its variance is infinite, so that averages over draws settle slowly "
             f"and their standard errors say too little; {cure}",
             stacklevel=7,
         )

@@ -46,8 +46,8 @@ def try_out(model: ArmModel, say: str) -> Trial:
         at = arm if model.joint else None
         drawn = model.prior_from_uniforms(source) if model.has_icdf else None
         params = model.sample_prior(source) if drawn is None else drawn
-        mean, error = model._mean_and_error(params, at)
-        low, high, *kind = ends(model._reward_law(params, at))
+        mean, error = model.mean_and_error(params, at)
+        low, high, *kind = ends(model.reward_law(params, at))
         kinds.append(tuple(kind))  # type: ignore[arg-type]
         reward = model.sample_reward(key, params, at)
         return {
@@ -157,7 +157,7 @@ def _check_user_mean(trial: Trial, say: str) -> None:
 def _concrete_laws(model: ArmModel, trial: Trial, index: int) -> Visit:
     params = {name: jnp.asarray(draws[index]) for name, draws in trial.params.items()}
     arm = np.int32(trial.arms[index]) if model.joint else None
-    return model._visit(lambda name, fn: params[name], arm)
+    return model.visit(lambda name, fn: params[name], arm)
 
 
 def _listed(fn: Distribution) -> np.ndarray | None:
@@ -209,7 +209,7 @@ def reward_support(model: ArmModel, trial: Trial, say: str) -> RewardSupport:
         count = min(max(model.num_arms, 4), 64)
         lists = [_listed(_concrete_laws(model, trial, i).reward["fn"]) for i in range(count)]
         values = _same_lists(lists)
-    table = model._values
+    table = model.category_values
     if table is not None:
         if values is None or not np.array_equal(values, np.arange(len(table))):
             categories = "an unknown number of" if values is None else str(len(values))

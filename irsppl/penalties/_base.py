@@ -18,7 +18,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl.bandit import Bandit
-from irsppl.inner.laws import Discrete, expected_best
+from irsppl.beliefs import Conjugate, ExactLaws, ExactMax
+from irsppl.inner.laws import Discrete
 from irsppl.outcomes import Outcome
 from irsppl.penalties._arrivals import periods_of
 from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
@@ -183,7 +184,8 @@ def total_weight(bandit: Bandit) -> float:
 
 def future_means(bandit: Bandit, outcome: Outcome) -> Float[Array, "K N+1"]:
     """`[a, n]`: posterior mean of arm a when its pending rewards and n more of it are known."""
-    return after_pending(bandit, (outcome.belief or bandit.belief).path_means(outcome.rewards))
+    future = (outcome.belief or bandit.belief).along(outcome.rewards)
+    return after_pending(bandit, future.own_means())
 
 
 def after_pending(bandit: Bandit, path: Float[Array, "K N"]) -> Float[Array, "K N"]:
@@ -228,42 +230,35 @@ def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
     n None: E[max_a mu_a]. None where there is no closed form or sum.
     """
     belief = bandit.belief
-    if n is not None and n > _MOST_COUNTED and belief.is_independent:
+    if not isinstance(belief, ExactMax):
+        return None
+    if n is None:
+        return belief.exact_expected_best(None)
+    if n > _MOST_COUNTED and isinstance(belief, ExactLaws):
         laws = belief.law(1)
         if laws is None or any(isinstance(law, Discrete) for law in laws):
             return None
-    if n is not None and bandit.delay is not None:
+    if bandit.delay is not None:
         if bandit.delay.fixed is None or bandit.pending:
             return None
-        counts = [max(n - d, 0) for d in bandit.delay.fixed]
-        return belief.exact_expected_best(np.asarray(counts))
-    if not belief.is_independent:
-        if n is not None and bandit.pending:
-            return None
-        return belief.exact_expected_best(None if n is None else np.full(belief.num_arms, n))
+        return belief.exact_expected_best(np.asarray([max(n - d, 0) for d in bandit.delay.fixed]))
+    if not belief.is_independent and bandit.pending:
+        return None
     pending = bandit.pending_counts
-    if n is None or pending is None or not np.any(np.asarray(pending)):
-        laws = belief.law(n)
-        return None if laws is None else expected_best(laws)
-    laws = []
-    for arm, waiting in enumerate(np.asarray(pending)):
-        of_all = belief.law(n + int(waiting))
-        if of_all is None:
-            return None
-        laws.append(of_all[arm])
-    return expected_best(laws)
+    waiting = np.zeros(belief.num_arms, int) if pending is None else np.asarray(pending)
+    return belief.exact_expected_best(n + waiting)
 
 
 def host_future_means(bandit: Bandit, outcomes: Outcome) -> np.ndarray | None:
     """`future_means` of a batch, `[S, K, remaining + 1]` in float64 on the host.
 
-    Only for beliefs with natural state, nothing pending and no constraint; None elsewhere.
+    Only for conjugate beliefs, nothing pending and no constraint; None elsewhere.
     """
-    natural = bandit.belief.natural_state()
-    if natural is None or bandit.pending or bandit.constraints:
+    belief = bandit.belief
+    if not isinstance(belief, Conjugate) or bandit.pending or bandit.constraints:
         return None
     rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
-    return natural_means(natural, rewards)
+    return natural_means(belief.natural_state(), rewards)
 
 
 def natural_means(natural: tuple[np.ndarray, np.ndarray], rewards: np.ndarray) -> np.ndarray:

@@ -66,8 +66,8 @@ def _draw(bandit: Bandit, keys: Array, size: int, periods: int, feedback: bool) 
 
     def one(key: Array) -> Brief:
         parameter_key, reward_key = jax.random.split(key)
-        means, parameters = belief._sample_parameters(parameter_key)
-        sums = path_sums(belief._sample_rewards(reward_key, parameters, size))
+        means, parameters = belief.sample_parameters(parameter_key)
+        sums = path_sums(belief.sample_rewards(reward_key, parameters, size))
         # The arms' own keys are those of numbers below num_arms.
         level_key, sum_key = jax.random.split(jax.random.fold_in(reward_key, belief.num_arms))
         level = jax.random.uniform(level_key, (len(ends) - 1,))
@@ -82,7 +82,7 @@ def _draw(bandit: Bandit, keys: Array, size: int, periods: int, feedback: bool) 
             total, n = known
             number, until, length = step
             own = jax.random.fold_in(sum_key, number)
-            total = total + belief._sample_sum(own, parameters, until - n)
+            total = total + belief.sample_sum(own, parameters, until - n)
             return (total, until), length * loss(total, until)
 
         early = jax.vmap(loss, in_axes=(1, 0))(sums[:, :size], jnp.arange(size))
@@ -90,7 +90,7 @@ def _draw(bandit: Bandit, keys: Array, size: int, periods: int, feedback: bool) 
         start = (sums[:, -1], jnp.asarray(size, jnp.int32))
         (total, n), later = jax.lax.scan(more, start, (numbers, at, lengths))
         last = jax.random.fold_in(sum_key, len(ends))
-        total = total + belief._sample_sum(last, parameters, periods - 1 - n)
+        total = total + belief.sample_sum(last, parameters, periods - 1 - n)
         return Brief(means, sums, total, jnp.sum(early) + jnp.sum(later))
 
     return jax.vmap(one)(keys)
@@ -101,15 +101,14 @@ def brief_values(
 ) -> dict[str, Float[np.ndarray, " S"]]:
     """Inner values (FF: unbiased estimates of them) of the futures with these keys, by name."""
     belief, periods = bandit.belief, int(bandit.remaining)
-    natural = belief.natural_state()
-    assert natural is not None
-    xi, nu = natural
+    assert isinstance(belief, Conjugate)
+    xi, nu = belief.natural_state()
     early = [p.early_pulls(bandit) for p in penalties.values() if isinstance(p, Mix)]
     feedback = any(isinstance(p, FF) for p in penalties.values())
     size = max([min(_EACH, periods - 1) if feedback else 1, *early])
     size = min(size, periods - 1)
     # Arrays of the whole horizon have no place here: only its number counts.
-    drawn = _draw(bandit._shrunk(size), keys, size, periods, feedback)
+    drawn = _draw(bandit.trimmed(size), keys, size, periods, feedback)
     means, sums, total = (np.asarray(x, np.float64) for x in (drawn.means, drawn.sums, drawn.total))
     later = (xi + total) / (nu + (periods - 1))
     chosen = later.argmax(axis=1)[:, None]

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64
 from irsppl.bandit import Bandit
-from irsppl.beliefs import LinearGaussian
-from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs import Conjugate, LinearGaussian
+from irsppl.beliefs._cloud import Cloud
 from irsppl.outcomes import Outcome
 
 # Each fitted slope costs a degree of freedom.
@@ -112,7 +112,7 @@ class FHGivenSet(GivenSet):
 def set_controls(bandit: Bandit) -> list[GivenSet]:
     """The controls that apply: none unless each future brings a set of its own."""
     belief = bandit.belief
-    if not belief.brings_sets or bandit.constraints:
+    if not isinstance(belief, Cloud) or bandit.constraints:
         return []
     found: list[GivenSet] = [TSGivenSet()]
     if belief.is_binary and not bandit.pending:

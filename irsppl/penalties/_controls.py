@@ -9,6 +9,7 @@ import equinox as eqx
 import numpy as np
 
 from irsppl.bandit import Bandit
+from irsppl.beliefs import ExactLaws
 from irsppl.inner.laws import expected_best
 from irsppl.inner.leave_one_out import Arms, second_best_mean
 from irsppl.outcomes import Outcome
@@ -51,7 +52,8 @@ class SecondBest(Control):
         horizon = int(bandit.remaining)
         if bandit.pending or bandit.constraints - {"budget"}:
             return None  # a row holds other rewards first
-        laws = bandit.belief.law(horizon - 1)
+        belief = bandit.belief
+        laws = belief.law(horizon - 1) if isinstance(belief, ExactLaws) else None
         if laws is None or bandit.num_arms < 2:
             return None
         return horizon * second_best_mean(

@@ -12,8 +12,6 @@ if arms were independent; beyond n = T-1-M, where H_a(n) holds fewer of them, no
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ from jaxtyping import Array
 
 from irsppl._checks import host64
 from irsppl.bandit import Bandit
-from irsppl.beliefs import LinearGaussian
+from irsppl.beliefs import CorrelatedFuture, LinearGaussian
 from irsppl.inner.leave_one_out import Futures, smooth_arms
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import natural_means
@@ -80,7 +78,8 @@ def _separable(bandit: Bandit, outcomes: Outcome) -> tuple[Array, Array]:
         n = jnp.arange(outcome.rewards.shape[1])
         own = jnp.broadcast_to(n, outcome.rewards.shape)
         others = jnp.clip(bandit.remaining - 1 - n, 0)
-        belief: Any = outcome.belief or bandit.belief  # of correlated arms, which answer this
-        return belief.separable_moments(outcome.rewards, own, others)
+        future = (outcome.belief or bandit.belief).along(outcome.rewards)
+        assert isinstance(future, CorrelatedFuture)
+        return future.separable(own, others)
 
     return jax.vmap(one)(outcomes)

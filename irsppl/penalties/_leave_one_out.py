@@ -53,9 +53,9 @@ def check_leave_one_out(name: str, bandit: Bandit, shares: tuple[float, ...]) ->
         return
     if not bandit.belief.is_independent:
         if bandit.constraints or bandit.pending:
-            told = ", ".join(sorted(bandit.constraints)) or "pending pulls"
+            held = ", ".join(sorted(bandit.constraints)) or "pending pulls"
             raise ValueError(
-                f"{name} is not built for correlated arms with constraints, here {told}; use "
+                f"{name} is not built for correlated arms with constraints, here {held}; use "
                 "'irs.v-zero-separable' or 'irs.ff'"
             )
         return

@@ -19,12 +19,14 @@ from irsppl._checks import host64
 from irsppl.beliefs import (
     Belief,
     BetaBernoulli,
+    Conjugate,
     DirichletCategorical,
     GammaExponential,
     GammaPoisson,
     NormalInverseGamma,
     NormalNormal,
 )
+from irsppl.beliefs._points import PointBelief
 from irsppl.outcomes import Outcome
 
 # Draws from which the noise of rewards is estimated where there is no formula.
@@ -50,17 +52,16 @@ class Moments:
 
 
 def moments(belief: Belief) -> Moments:
-    natural = belief.natural_state()
     sd = host64(belief.mean_sd())
-    if natural is not None:
-        xi, worth = natural
+    if isinstance(belief, Conjugate):
+        xi, worth = belief.natural_state()
         binary = isinstance(belief, BetaBernoulli)
         exact = isinstance(belief, (BetaBernoulli, NormalNormal))
         normal = isinstance(belief, (NormalNormal, GammaExponential, NormalInverseGamma))
         own = isinstance(belief, (GammaPoisson, DirichletCategorical))
         return Moments(xi / worth, sd, worth, binary, exact, normal, own)
     mean = host64(belief.predictive_mean())
-    if getattr(belief, "is_binary", False):
+    if isinstance(belief, PointBelief) and belief.is_binary:
         worth = np.maximum(mean * (1 - mean) / sd**2 - 1, 1e-3)
         return Moments(mean, sd, worth, True, False)
     return Moments(mean, sd, (reward_noise(belief) / sd) ** 2, False, False)
@@ -82,7 +83,7 @@ def reward_noise(belief: Belief) -> np.ndarray:
 
 @eqx.filter_jit
 def _draws(belief: Belief, keys: Array) -> Outcome:
-    return jax.vmap(lambda key: belief._sample(key, 1))(keys)
+    return jax.vmap(lambda key: belief.draw(key, 1))(keys)
 
 
 def path_sds(belief: Any, rewards: np.ndarray, means: np.ndarray) -> np.ndarray | None:

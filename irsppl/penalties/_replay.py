@@ -10,7 +10,13 @@ import jax
 import numpy as np
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs import BetaBernoulli, DirichletCategorical, GammaPoisson, NormalNormal
+from irsppl.beliefs import (
+    BetaBernoulli,
+    Conjugate,
+    DirichletCategorical,
+    GammaPoisson,
+    NormalNormal,
+)
 from irsppl.inner.leave_one_out import options
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import exact_max_after, host_future_means
@@ -26,7 +32,7 @@ def can_replay(bandit: Bandit) -> bool:
     return (
         jax.default_backend() == "cpu"
         and belief.is_independent
-        and belief.natural_state() is not None
+        and isinstance(belief, Conjugate)
         and not bandit.constraints
         and not bandit.pending
         and bandit.num_arms > 1

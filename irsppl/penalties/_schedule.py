@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from irsppl._checks import host64
 from irsppl.bandit import Bandit
+from irsppl.beliefs import Conjugate
 from irsppl.inner.knapsack import knapsack_groups_batch
 from irsppl.inner.leave_one_out import Futures, Plan
 from irsppl.outcomes import Outcome
@@ -138,7 +139,8 @@ def read(bandit: Bandit, outcomes: Outcome) -> tuple[Futures, Schedule]:
     """A batch of futures as rows, with their schedule."""
     periods, count = int(bandit.remaining), len(outcomes.rewards)
     width = periods + int(pending_counts(bandit).max())
-    natural = bandit.belief.natural_state()
+    belief = bandit.belief
+    natural = belief.natural_state() if isinstance(belief, Conjugate) else None
     known, lengths, path = None, np.full(count, periods), np.empty(0)
     if natural is not None and in_order(bandit):
         rewards = np.asarray(outcomes.rewards)[:, :, :width]
@@ -180,7 +182,7 @@ def _rows(bandit: Bandit, outcomes: Outcome, with_means: bool) -> tuple[Array, .
         if pending is not None:  # pulls to come start behind the pending ones
             known = at_each(known, jnp.arange(known.shape[1])[None, :] + pending[:, None])
         belief = outcome.belief or bandit.belief
-        path = belief.path_means(rewards) if with_means else jnp.zeros(0)
+        path = belief.along(rewards).own_means() if with_means else jnp.zeros(0)
         return rewards, known, periods, path
 
     return jax.vmap(one)(outcomes)

@@ -47,10 +47,12 @@ class FF(PayoffPenalty):
             return self._per_money(bandit, bandit.purse, outcome)
         belief = outcome.belief or bandit.belief
         if bandit.delay is None:
-            means = after_pending(bandit, belief.feedback_means(outcome.rewards))[:, :-1]
+            num_arms, size = outcome.rewards.shape
+            every = np.broadcast_to(np.arange(size + 1), (num_arms, size + 1))
+            means = after_pending(bandit, belief.along(outcome.rewards).means(every))[:, :-1]
         else:
             rewards, known = by_arrival(bandit, outcome)
-            means = belief.means_at(rewards, known[:, :-1].T).T
+            means = belief.along(rewards).means(known[:, :-1])
         weights = bandit.weights().astype(means.dtype)[: means.shape[1]]
         return PerPeriod(weights[None, :] * means, weights > 0)
 
@@ -66,9 +68,7 @@ class FF(PayoffPenalty):
             rewards, arrived = by_arrival(bandit, outcome)
             known = jnp.minimum(known[None, :, :], arrived[:, :-1].T[:, None, :])
         known = jnp.minimum(known, rewards.shape[1])
-        means = belief.means_at(rewards, known.reshape(-1, bandit.num_arms))
-        each = jnp.moveaxis(means.reshape(*known.shape[:-1], bandit.num_arms), -1, 0)
-        return PerMoney(each, by_period)
+        return PerMoney(belief.along(rewards).means(jnp.moveaxis(known, -1, 0)), by_period)
 
     def exact(self, bandit: Bandit) -> float | None:
         if bandit.purse is not None or int(bandit.remaining) > MOST_QUADRATURES:

@@ -39,16 +39,17 @@ class FH(TwoForms):
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerArm | PerPeriod:
         belief = outcome.belief or bandit.belief
         rewards, known = in_time(bandit, outcome, self.periods(bandit, outcome))
+        future = belief.along(rewards)
         if bandit.purse is None:
-            means = belief.means_after(rewards, known[:, -1])
+            means = future.means(known[:, -1])
             weights = self.weights(bandit)
             if weights is not None:
                 return PerPeriod(weights[None, :] * means[:, None], weights > 0)
             return PerArm(means)
         counts = self._bought(bandit, known)
         if belief.is_independent:
-            return PerArm(belief.means_after(rewards, jnp.diagonal(counts)))
-        return PerArm(jnp.diagonal(belief.means_at(rewards, counts)))
+            return PerArm(future.means(jnp.diagonal(counts)))
+        return PerArm(jnp.diagonal(future.means(counts.T)))
 
     def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerArm | None:
         means = host_future_means(bandit, outcomes)

@@ -8,7 +8,8 @@ import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief
+from irsppl.beliefs import Belief, FiniteRewards
+from irsppl.beliefs._cloud import Cloud
 from irsppl.inner.bellman import solve, solve_joint, solve_points
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import Penalty
@@ -90,17 +91,13 @@ class Root(NamedTuple):
 def planning_root(belief: Belief, name: str = "ideal / opt") -> Root:
     """The belief for the recursion; `ValueError` where it has no finite form."""
     instead = "Use 'irs.v-zero' or 'irs.ff' for a bound, 'irs.index' for a policy"
-    if getattr(belief, "kind", None) == "particle":
+    if isinstance(belief, Cloud):
         raise ValueError(
             f"{name} plans over the prior itself, of which particles are only a random sample: "
             "the result would be optimal for them, not for the model. Use "
             "representation='enumeration' or 'quadrature' where the model allows it. " + instead
         )
-    conjugate = belief.finite_support()
-    if conjugate is not None:
-        alpha, values = conjugate
-        return Root(alpha, None, np.broadcast_to(values, alpha.shape))
-    tables = belief.reward_tables()
+    tables = belief.reward_tables() if isinstance(belief, FiniteRewards) else None
     if tables is not None:
         return Root(*tables)
     raise ValueError(

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from irsppl._checks import as_count, side_key
 from irsppl.bandit import Bandit
-from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs import Conjugate, for_simulation
 from irsppl.inner.mixture import mix, mix_batch
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import PayoffPenalty, future_means
@@ -76,11 +76,11 @@ class Mix(PayoffPenalty):
         belief = outcome.belief or bandit.belief
         known = bandit.remaining - 1
         if bandit.pending_counts is None:
-            prefix = belief.path_means(outcome.rewards[:, :n0])[:, :n0]
+            prefix = belief.along(outcome.rewards[:, :n0]).own_means()[:, :n0]
         else:  # pending rewards come first in each row, and then are known
             prefix = future_means(bandit, outcome)[:, :n0]
             known = known + bandit.pending_counts
-        return FirstPulls(prefix, belief.means_after(outcome.rewards, known))
+        return FirstPulls(prefix, belief.along(outcome.rewards).means(known))
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
         if not isinstance(bandit.belief, Conjugate):
@@ -91,19 +91,21 @@ class Mix(PayoffPenalty):
         belief = bandit.belief
         assert isinstance(belief, Conjugate)
         _, rewards, later = belief.sample_prefix(key, n0, bandit.remaining - 1)
-        prefix = belief.path_means(rewards)[:, :n0]
+        prefix = belief.along(rewards).own_means()[:, :n0]
         return jnp.asarray(FirstPulls(prefix, later).solve(bandit, bandit.remaining).action)
 
     def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> FirstPulls | None:
-        natural = bandit.belief.natural_state()
-        if natural is None or bandit.pending:
+        belief = bandit.belief
+        if not isinstance(belief, Conjugate) or bandit.pending:
             return None
         n0 = self.early_pulls(bandit)
-        return FirstPulls(*_host_payoffs(*natural, outcomes, n0, int(bandit.remaining)))
+        return FirstPulls(
+            *_host_payoffs(*belief.natural_state(), outcomes, n0, int(bandit.remaining))
+        )
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         # Without the record of pulls, posterior means are computed only as far as they count.
-        return super().values(bandit if bandit.pending else bandit._shrunk(bandit.size), outcomes)
+        return super().values(bandit if bandit.pending else bandit.trimmed(bandit.size), outcomes)
 
 
 def _host_payoffs(
@@ -135,19 +137,19 @@ def settled(key: Array, bandit: Bandit) -> Bandit:
         lambda: jnp.asarray(bandit.pending_counts, jnp.int32),
         lambda: jnp.zeros(num_arms, jnp.int32),
     )
-    dynamic, static = eqx.partition(bandit.belief.for_simulation(), eqx.is_array)
+    dynamic, static = eqx.partition(for_simulation(bandit.belief), eqx.is_array)
 
     def arrive(state: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
         dynamic, waiting, key = state
         belief = eqx.combine(dynamic, static)
         key, own = jax.random.split(key)
         arm = jnp.argmax(waiting)
-        reward = belief._sample(own, 1).rewards[arm, 0]
-        updated = eqx.filter(belief._update(arm, reward), eqx.is_array)
+        reward = belief.draw(own, 1).rewards[arm, 0]
+        updated = eqx.filter(belief.given(arm, reward), eqx.is_array)
         return updated, waiting.at[arm].add(-1), key
 
     dynamic, _, _ = jax.lax.while_loop(
         lambda state: jnp.any(state[1] > 0), arrive, (dynamic, waiting, key)
     )
-    bare = bandit._shrunk(bandit.size)
+    bare = bandit.trimmed(bandit.size)
     return eqx.tree_at(lambda b: b.belief, bare, eqx.combine(dynamic, static))

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
+from irsppl.beliefs import InKernels, lattice
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import lattice_after_pending
@@ -35,25 +36,28 @@ class VEMax(TwoForms):
 
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerCounts:
         belief = outcome.belief or bandit.belief
-        means = lattice_after_pending(bandit, belief.lattice_means(outcome.rewards), first=1)
-        gamma = lattice_after_pending(bandit, belief.lattice_expected_best(outcome.rewards))
+        future, size = belief.along(outcome.rewards), outcome.rewards.shape[1] + 1
+        means = lattice_after_pending(bandit, future.means(lattice(bandit.num_arms, size)), first=1)
+        gamma = lattice_after_pending(bandit, future.expected_best())
         periods = self.periods(bandit, outcome)
         return PerCounts(emax_payoffs(means, gamma, periods, self.weights(bandit)))
 
     def kernels_serve(self, bandit: Bandit) -> bool:
         # The kernel is for two Bernoulli or two Gaussian arms.
-        kernel = bandit.belief.kernel_state()
-        return bandit.num_arms == 2 and kernel is not None and kernel[0] <= 1
+        belief = bandit.belief
+        return (
+            bandit.num_arms == 2 and isinstance(belief, InKernels) and belief.kernel_state()[0] <= 1
+        )
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        kernel = bandit.belief.kernel_state()
+        belief = bandit.belief
         plain = not bandit.pending and not bandit.constraints
-        if kernel is None or not plain or not self.kernels_serve(bandit):
+        if not isinstance(belief, InKernels) or not plain or not self.kernels_serve(bandit):
             return super().values(bandit, outcomes)
         from irsppl.inner.cpu.emax import emax_batch_2
 
         rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
-        return emax_batch_2(*kernel, np.ascontiguousarray(rewards))[0]
+        return emax_batch_2(*belief.kernel_state(), np.ascontiguousarray(rewards))[0]
 
 
 def emax_payoffs(

@@ -48,12 +48,12 @@ class VSolo(LeaveOneOut):
 
     @property
     def label(self) -> str:
-        told = []
+        settings = []
         if self.level != 0.45:
-            told.append(f"level={self.level:g}")
+            settings.append(f"level={self.level:g}")
         if self.scale is not None:
-            told.append(f"scale={self.scale:g}")
-        return f"{self.name} ({', '.join(told)})" if told else self.name
+            settings.append(f"scale={self.scale:g}")
+        return f"{self.name} ({', '.join(settings)})" if settings else self.name
 
     @property
     def levels(self) -> tuple[float, ...]:

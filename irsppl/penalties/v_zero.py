@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
+from irsppl.beliefs import lattice
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
 from irsppl.penalties._arrivals import at_each, by_arrival
@@ -52,13 +53,15 @@ class VZero(TwoForms):
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerPull | PerCounts:
         belief = outcome.belief or bandit.belief
         if self._over_counts(bandit):
-            each = lattice_after_pending(bandit, belief.lattice_means(outcome.rewards), first=1)
+            rewards = outcome.rewards
+            means = belief.along(rewards).means(lattice(bandit.num_arms, rewards.shape[1] + 1))
+            each = lattice_after_pending(bandit, means, first=1)
             weights = self.weights(bandit)
             if weights is not None:
                 each = each * at_periods(weights, each)
             return PerCounts(each, most_pulled=True)
         rewards, known = by_arrival(bandit, outcome)
-        return PerPull(at_each(belief.path_means(rewards), known[:, :-1]))
+        return PerPull(at_each(belief.along(rewards).own_means(), known[:, :-1]))
 
     def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPull | None:
         means = host_future_means(bandit, outcomes)

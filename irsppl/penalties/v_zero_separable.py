@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief
+from irsppl.beliefs import Belief, CorrelatedFuture, Future
 from irsppl.outcomes import Outcome
 from irsppl.penalties._arrivals import at_each, in_time, pending_of, periods_of
 from irsppl.penalties._base import PayoffPenalty
@@ -47,30 +47,29 @@ class VZeroSeparable(PayoffPenalty):
         n = jnp.arange(size)
         pending = pending_of(bandit)[:, None]
         own = at_each(known, pending + n[None, :])
-        if belief.is_independent:
-            return at_each(belief.path_means(rewards), own)
+        future = belief.along(rewards)
+        if not isinstance(future, CorrelatedFuture):
+            return at_each(future.own_means(), own)
         others = jnp.maximum(periods - 1 - n, 0)
         if bandit.purse is not None:
-            return _bought(belief, bandit, rewards, own, others, known)
+            return _bought(future, bandit, own, others, known)
         if bandit.delay is None and bandit.pending_counts is None:
-            return belief.separable_means(rewards, own, jnp.minimum(others, size))
-        return belief.separable_means(rewards, own, at_each(known, pending + others[None, :]))
+            return future.separable(own, jnp.minimum(others, size))[0]
+        return future.separable(own, at_each(known, pending + others[None, :]))[0]
 
 
 def _bought(
-    belief: Belief, bandit: Bandit, rewards: Array, own: Array, others: Array, known: Array
+    future: Future, bandit: Bandit, own: Array, others: Array, known: Array
 ) -> Float[Array, "K N"]:
     """The same where the other arms' rewards must be paid from what is left."""
     assert bandit.purse is not None
     costs, money = bandit.purse.costs, bandit.purse.money
-    n = jnp.arange(rewards.shape[1])
-    pending = pending_of(bandit)
+    n, pending = jnp.arange(own.shape[1]), pending_of(bandit)
 
     def of_arm(arm: Array) -> Array:
         left = jnp.maximum(money - (n + 1) * costs[arm], 0)
-        most = jnp.minimum(left[:, None] // costs[None, :], others[:, None])  # [N, K]
-        counts = at_each(known, (most + pending[None, :]).T).T
-        counts = jnp.where(jnp.arange(len(costs))[None, :] == arm, own[arm][:, None], counts)
-        return belief.means_at(rewards, counts)[:, arm]
+        most = jnp.minimum(left[None, :] // costs[:, None], others[None, :])  # [K, N]
+        counts = at_each(known, most + pending[:, None])
+        return future.means(counts.at[arm].set(own[arm]))[arm]
 
     return jax.vmap(of_arm)(jnp.arange(bandit.num_arms))

@@ -22,7 +22,7 @@ class Player:
     def __init__(self, decide: Callable[[Array, Bandit], Any]):
         self.decide = decide
 
-    def told(self, arm: int, reward: float) -> None:
+    def learn(self, arm: int, reward: float) -> None:
         """A reward has arrived."""
 
 

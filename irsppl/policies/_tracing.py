@@ -50,11 +50,11 @@ def _why_plain(function: Callable[..., Any], dynamic: Any, static: Any) -> str |
         return "it has no hash"
     state = _State(function)
     try:
-        told, constant = _trace(function, dynamic, static)
+        traced, constant = _trace(function, dynamic, static)
         if state.changed() or _draws(function, dynamic, static, state.generators):
             return "it keeps state of its own, or draws random numbers without the key"
         for _ in range((_TRACES_OF_A_CONSTANT if constant else _TRACES) - 1):
-            if _trace(function, dynamic, static)[0] != told:
+            if _trace(function, dynamic, static)[0] != traced:
                 return "it does not repeat itself: it keeps state or draws without the key"
     except Exception as error:
         # A mistake of the user's own shows again, with its own traceback, when Python calls it.
@@ -83,8 +83,8 @@ def _trace(function: Callable[..., Any], dynamic: Any, static: Any) -> tuple[str
     def decide(key: Any, dynamic: Any) -> Any:
         return function(key, eqx.combine(dynamic, static))
 
-    closed, told = jax.make_jaxpr(decide, return_shape=True)(jax.random.key(0), dynamic)
-    shape, dtype = getattr(told, "shape", None), getattr(told, "dtype", float)
+    closed, result = jax.make_jaxpr(decide, return_shape=True)(jax.random.key(0), dynamic)
+    shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", float)
     if shape != () or not jax.dtypes.issubdtype(dtype, np.integer):
         raise TypeError("no arm")  # Python will call it again, and say what it returned
     live = set(closed.jaxpr.invars)

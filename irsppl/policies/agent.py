@@ -77,7 +77,7 @@ class _AgentPlayer(Player):
             f"policy {self.policy.label!r} pulled {name!r}, but its arms are {list(self.names)}"
         )
 
-    def told(self, arm: int, reward: float) -> None:
+    def learn(self, arm: int, reward: float) -> None:
         self.policy.update(self.agent, self.names[arm], reward)
 
 

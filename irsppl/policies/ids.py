@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from irsppl._checks import as_count, one_of
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal
+from irsppl.beliefs._points import PointBelief
 from irsppl.policies._base import Policy
 
 # Edges of the panels of the integral, in standard deviations from each arm's mean.
@@ -79,9 +80,8 @@ class IDS(Policy):
             return _gaussian_terms(belief, self.mutual(False))
         if belief.is_independent:
             return _cell_terms(belief)
-        points, weights = getattr(belief, "mu", None), getattr(belief, "weights", None)
-        if points is not None and weights is not None:  # joint points [N, K] with weights [N]
-            return _weighted_terms(points, weights)
+        if isinstance(belief, PointBelief):  # means [N, K], weights [N]
+            return _weighted_terms(belief.mu, belief.weights)
         means = jax.vmap(belief.sample_means)(jax.random.split(key, self.num_samples))
         return _weighted_terms(means, jnp.full(self.num_samples, 1 / self.num_samples))
 
@@ -104,8 +104,8 @@ def best_mixture(
     """
     tiny = jnp.finfo(delta.dtype).tiny
 
-    def ratio(regret: Array, told: Array) -> Array:
-        return regret**2 / jnp.maximum(told, tiny)
+    def ratio(regret: Array, information: Array) -> Array:
+        return regret**2 / jnp.maximum(information, tiny)
 
     alone = ratio(delta, gain)
     arm = jnp.argmin(alone)
@@ -187,8 +187,8 @@ def _bernoulli_terms(belief: BetaBernoulli, mutual: bool) -> Terms:
     # A 0/1 reward is determined by its mean: I(A*; Y_a) = sum_b P(A* = b) d(E[mu_a | b], E[mu_a]).
     given = jnp.clip(cross / jnp.where(prob > 0, prob, 1)[:, None], 0, 1)
     mean = jnp.sum(cross, axis=0)[None, :]
-    told = _bernoulli_divergence(given, jnp.broadcast_to(mean, given.shape))
-    return _regret(cross), jnp.sum(prob[:, None] * told, axis=0)
+    divergence = _bernoulli_divergence(given, jnp.broadcast_to(mean, given.shape))
+    return _regret(cross), jnp.sum(prob[:, None] * divergence, axis=0)
 
 
 def _bernoulli_divergence(p: Array, q: Array) -> Array:
@@ -226,9 +226,9 @@ def _gaussian_terms(belief: NormalNormal, mutual: bool) -> Terms:
     posterior = jnp.where(own, itself, posterior)
     posterior = posterior / jnp.sum(posterior, axis=2, keepdims=True)
     now = jnp.maximum(prob, jnp.finfo(x.dtype).tiny)[None, None, :]
-    told = jnp.sum(xlogy(posterior, posterior / now), axis=2)
+    divergence = jnp.sum(xlogy(posterior, posterior / now), axis=2)
     share = jnp.asarray(_REWARD_WEIGHTS / np.sum(_REWARD_WEIGHTS), x.dtype)
-    return _regret(cross), jnp.maximum(told @ share, 0)
+    return _regret(cross), jnp.maximum(divergence @ share, 0)
 
 
 def _cell_terms(belief: Belief) -> Terms:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import as_count, side_key
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Path
+from irsppl.beliefs import Future
 from irsppl.inner.single_arm import benefit, largest_worth
 from irsppl.outcomes import Outcome, prefix
 from irsppl.penalties import at_each, by_arrival, periods_of
@@ -77,11 +77,11 @@ class Index(Policy):
             # No more rewards than are planned for, so pending ones cannot come first in the rows:
             # they arrive beforehand, and means along the future start from the belief they leave.
             belief = settled(side_key(key, "pending"), bandit).belief
-            outcome = belief._sample(key, size)
+            outcome = belief.draw(key, size)
             periods = bandit.sample_periods(key, running=True)
             return Outcome(outcome.means, outcome.rewards, belief, periods=periods)
 
-        return self.indices_given(bandit._shrunk(size), jax.vmap(look)(keys), only_best)
+        return self.indices_given(bandit.trimmed(size), jax.vmap(look)(keys), only_best)
 
     def indices_given(
         self, bandit: Bandit, outcomes: Any, only_best: bool = False
@@ -94,29 +94,29 @@ class Index(Policy):
 
         in_order = bandit.delay is None and bandit.pending_counts is None
 
-        def along(table: Array, known: Array) -> Array:
+        def on_time(table: Array, known: Array) -> Array:
             return table if in_order else at_each(table, known)
 
-        def look(outcome: Outcome) -> tuple[Path, Array, Array, Array]:
+        def look(outcome: Outcome) -> tuple[Future, Array, Array, Array]:
             # Under a delay an arm is judged by what will have arrived if it is pulled on and on.
             rewards, known = by_arrival(bandit, prefix(outcome, size))
-            path = (outcome.belief or belief).path(rewards)
+            future = (outcome.belief or belief).along(rewards)
             horizon = periods_of(bandit, outcome)
             if self.lookahead is not None:
                 horizon = jnp.minimum(horizon, self.lookahead)
             if bandit.purse is not None:  # an arm that cannot be paid is left out later
                 paid = bandit.purse.money // bandit.purse.costs
                 horizon = jnp.clip(paid, 1, horizon)
-            return path, known, along(path.means(), known), horizon
+            return future, known, on_time(future.own_means(), known), horizon
 
-        paths, counts, means, horizons = jax.vmap(look)(outcomes)
+        futures, counts, means, horizons = jax.vmap(look)(outcomes)
 
         def phi(lam: Array) -> Array:
-            def one(path: Path, known: Array, means: Array, horizon: Array) -> Array:
-                gamma = along(path.expected_max(lam), known)
+            def one(future: Future, known: Array, means: Array, horizon: Array) -> Array:
+                gamma = on_time(future.expected_max(lam), known)
                 return benefit(means, gamma, lam, horizon, self.star)
 
-            return jnp.mean(jax.vmap(one)(paths, counts, means, horizons), axis=0)
+            return jnp.mean(jax.vmap(one)(futures, counts, means, horizons), axis=0)
 
         low = belief.predictive_mean()  # phi >= 0 up to the predictive mean (not for the variant)
         return largest_worth(phi, low, low + 4 * belief.mean_sd(), only_best)

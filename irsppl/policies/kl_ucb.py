@@ -18,6 +18,8 @@ from irsppl.beliefs import (
     DirichletCategorical,
     GammaExponential,
     GammaPoisson,
+    LinearGaussian,
+    NormalNormal,
 )
 from irsppl.inner.single_arm import largest_worth
 from irsppl.policies._base import Policy
@@ -105,7 +107,7 @@ def own_divergence(belief: Belief) -> str | None:
         return "poisson"
     if isinstance(belief, GammaExponential):
         return "exponential"
-    return "gaussian" if hasattr(belief, "noise_sd") else None
+    return "gaussian" if isinstance(belief, (NormalNormal, LinearGaussian)) else None
 
 
 def upper(family: str, mean: Float[Array, " K"], budget: Float[Array, " K"]) -> Float[Array, " K"]:

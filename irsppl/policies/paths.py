@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl.beliefs import for_simulation
+from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._subclouds import too_few
 from irsppl.outcomes import Outcome
 from irsppl.penalties import after_pending_batch, pending_of, ready
@@ -21,7 +23,8 @@ from irsppl.policies._base import Policy
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.plain import play_plainly
 
-# In JAX the horizon is cut into segments of falling array size (see the design notes in docs).
+# In JAX the horizon is cut into segments, with shapes fixed in each and smaller in the next: one
+# program for all periods would plan every decision on arrays of the whole horizon.
 _SEGMENTS = 4
 
 
@@ -55,10 +58,10 @@ def play_traced(
     """The arms that the policy pulls along given true rewards."""
 
     def one(rewards: Array, key: Array) -> Array:
-        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+        state = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
         played: list[Array] = []
         for size, length in segments(bandit.size, policy.grows):
-            state = state._shrunk(size)
+            state = state.trimmed(size)
             dynamic, static = eqx.partition(state, eqx.is_array)
 
             def step(dynamic: Any, t: Array, static: Any = static) -> tuple[Any, Array]:
@@ -88,7 +91,7 @@ def play_constrained(
     least = 0 if bandit.purse is None else -1  # -1: to stop
 
     def one(outcome: Outcome, key: Array) -> tuple[Array, Array]:
-        state = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+        state = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
         due, owed = _pending_rewards(bandit, outcome)
         dynamic, static = eqx.partition(state, eqx.is_array)
 
@@ -203,7 +206,7 @@ def player(
 def _watched(bandit: Bandit, futures: Outcome, arms: np.ndarray) -> Played:
     """With the effective sample sizes of clouds that were only reweighted."""
     belief: Any = bandit.belief
-    if not hasattr(belief, "moving"):
+    if not isinstance(belief, Cloud):
         return Played(arms)
     rewards: Any = np.asarray(after_pending_batch(bandit, futures.rewards))
     full: Any = np.full((len(rewards), arms.shape[1]), -1, np.int32)  # one shape for every chunk
@@ -217,13 +220,13 @@ def _least_ess(
     belief: Any, rewards: Float[Array, "S K T"], arms: Int[Array, "S T"]
 ) -> Float[Array, " S"]:
     """The least effective sample size as the rewards of these pulls come in."""
-    dynamic, static = eqx.partition(belief.for_simulation(), eqx.is_array)
+    dynamic, static = eqx.partition(for_simulation(belief), eqx.is_array)
 
     def one(rewards: Array, arms: Array) -> Array:
         def step(carry: Any, arm: Array) -> tuple[Any, Array]:
             dynamic, counts = carry
             now = eqx.combine(dynamic, static)
-            after = now._update(jnp.maximum(arm, 0), rewards[arm, counts[arm]])
+            after = now.given(jnp.maximum(arm, 0), rewards[arm, counts[arm]])
             moved, stayed = (eqx.filter(x, eqx.is_array) for x in (after, now))
             dynamic = jax.tree.map(lambda a, b: jnp.where(arm >= 0, a, b), moved, stayed)
             counts = counts.at[arm].add(arm >= 0)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
+from irsppl.beliefs import for_simulation
 from irsppl.outcomes import Outcome
 from irsppl.penalties import pending_of, ready
 from irsppl.policies._base import Policy
@@ -79,7 +80,7 @@ class Clock:
     def __init__(self, label: str, reason: str, replications: int, periods: int):
         self.label, self.reason = label, reason
         self.total = replications * periods
-        self.made, self.started, self.told = 0, 0.0, False
+        self.made, self.started, self.warned = 0, 0.0, False
 
     def tick(self) -> None:
         self.made += 1
@@ -90,9 +91,9 @@ class Clock:
 
     def tell(self) -> None:
         """Once, in as good time as there is."""
-        if self.told:
+        if self.warned:
             return
-        self.told = True
+        self.warned = True
         timed = self.made - _WARM
         cost = ""
         if timed > 0:
@@ -117,7 +118,7 @@ def play_plainly(
     policy: Policy, bandit: Bandit, stream: Array, label: str, total: int
 ) -> Callable[[Outcome, int, int], np.ndarray]:
     """A function (futures, number of the first, how many count) -> arms [S, T], -1 for no pull."""
-    start = eqx.tree_at(lambda b: b.belief, bandit, bandit.belief.for_simulation())
+    start = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
     state = _State(start)
     reason = getattr(policy, "reason", "it decides on the host")
     read = ArmCheck(label, bandit)
@@ -185,7 +186,7 @@ def _play_one(
         for due in [entry for entry in owed if entry[0] <= now + t]:
             _, pull, arm, reward = due
             owed.remove(due)
-            player.told(arm, float(reward))
+            player.learn(arm, float(reward))
             if follow:
                 leaves = state.step(deliver, leaves, np.int32(pull), reward)
         if follow:
@@ -201,7 +202,7 @@ def _play_one(
         arms[t] = arm
         reward = host.rewards[i, arm, column[arm]]
         if not late_rewards:
-            player.told(arm, float(reward))
+            player.learn(arm, float(reward))
             if follow:
                 leaves = state.step(advance, leaves, np.int32(arm), reward)
         else:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs import BetaBernoulli, DirichletCategorical
+from irsppl.beliefs import BetaBernoulli, DirichletCategorical, LinearGaussian, NormalNormal
 from irsppl.policies._base import Policy
 
 
@@ -84,15 +84,14 @@ def reward_scale(bandit: Bandit, given: float | None, rule: str = "UCB1") -> Flo
     """A sub-Gaussian scale of each arm's rewards."""
     belief = bandit.belief
     mean = belief.predictive_mean()
-    noise = getattr(belief, "noise_sd", None)
     if given is not None:
         scale: Any = given
     elif isinstance(belief, BetaBernoulli):
         scale = 0.5
     elif isinstance(belief, DirichletCategorical):
         scale = (jnp.max(belief.values) - jnp.min(belief.values)) / 2
-    elif noise is not None:
-        scale = noise
+    elif isinstance(belief, (NormalNormal, LinearGaussian)):
+        scale = belief.noise_sd
     else:
         raise ValueError(
             f"{rule} needs a sub-Gaussian scale of the rewards, and {type(belief).__name__} has "

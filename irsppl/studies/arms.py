@@ -82,8 +82,8 @@ def _parse(text: Any) -> tuple[str, list[float], int]:
                 raise ValueError(f"arms {text!r} has too many parameters: write {wanted}")
             name = names[position]
         if name not in names or name in given:
-            told = "gives twice" if name in given else "does not know"
-            raise ValueError(f"arms {text!r} {told} {name!r}: write {wanted}")
+            problem = "gives twice" if name in given else "does not know"
+            raise ValueError(f"arms {text!r} {problem} {name!r}: write {wanted}")
         try:
             given[name] = float(value)
         except ValueError:

@@ -97,7 +97,7 @@ class Gather:
     def _by_replication(self, data: xr.Dataset) -> dict[str, tuple[tuple[str, ...], Any, str]]:
         """{name: (dimensions, shape, in words)} of the large arrays."""
         found: dict[str, tuple[tuple[str, ...], Any, str]] = {}
-        for name, rows, told in (
+        for name, rows, meaning in (
             ("regret", "policy", "value of the best arm throughout, less value"),
             ("value", "policy", "sum of the true means of the pulled arms"),
             (
@@ -107,7 +107,7 @@ class Gather:
             ),
         ):
             shape = (data.sizes[rows], len(self.horizons), self.count)
-            found[name] = (rows, "horizon", "replication"), shape, told
+            found[name] = (rows, "horizon", "replication"), shape, meaning
         return found
 
     def _blocks(
@@ -145,8 +145,8 @@ class Gather:
         data["pulls"] = ((*dims, "arm"), pulls, {"long_name": "mean pulls"})
         for name in names:
             data[f"mean_{name}"] = (dims, cells[name][..., 0], {"long_name": f"mean {name}"})
-            told = {"long_name": "standard error"}
-            data[f"mean_{name}_stderr"] = (dims, cells[name][..., 1], told)
+            meaning = {"long_name": "standard error"}
+            data[f"mean_{name}_stderr"] = (dims, cells[name][..., 1], meaning)
         played = [self.spans(t)[-1][1] for t in self.horizons]
         data["played"] = ("horizon", played, {"long_name": "replications played"})
 
@@ -157,7 +157,7 @@ class Gather:
         for i, name in enumerate(rows):
             for j, horizon in enumerate(self.horizons):
                 cells[i, j] = self._estimate(name, horizon, _writer(filled["inner_value"], i, j))
-        for k, (name, told) in enumerate(
+        for k, (name, meaning) in enumerate(
             (
                 ("bound", "no policy earns more on average"),
                 ("bound_stderr", "standard error, 0 where exact"),
@@ -165,7 +165,7 @@ class Gather:
                 ("regret_bound_stderr", "standard error, 0 where exact"),
             )
         ):
-            data[name] = (("penalty", "horizon"), cells[..., k], {"long_name": told})
+            data[name] = (("penalty", "horizon"), cells[..., k], {"long_name": meaning})
 
     def _estimate(self, name: str, horizon: int, put: Callable[..., None]) -> tuple[float, ...]:
         """Bound, its standard error, regret bound, its standard error."""
@@ -233,9 +233,9 @@ def _zarr_arrays(folder: pathlib.Path, arrays: dict[str, Any], chunk: int) -> It
             fill_value=np.nan,
             compressors=[ZstdCodec(level=3), Crc32cCodec()],  # damage is noticed when read
             dimension_names=dims,
-            attributes={"long_name": told},
+            attributes={"long_name": meaning},
         )
-        for name, (dims, shape, told) in arrays.items()
+        for name, (dims, shape, meaning) in arrays.items()
         if 0 not in shape
     }
 
@@ -263,11 +263,11 @@ def _with_replications(
     """The data set with its figures by replication: loaded where small, lazy where not."""
     size = sum(8 * int(np.prod(shape)) for _, shape, _ in arrays.values())
     lazy = open_zarr(folder, lazily=size > MOST_IN_MEMORY)
-    for name, (dims, shape, told) in arrays.items():
+    for name, (dims, shape, meaning) in arrays.items():
         if name in lazy:
             data[name] = lazy[name].variable
         else:  # nothing to play, or nothing to bound
-            data[name] = (dims, np.zeros(shape), {"long_name": told})
+            data[name] = (dims, np.zeros(shape), {"long_name": meaning})
     return data if size > MOST_IN_MEMORY else data.load()
 
 

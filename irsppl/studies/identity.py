@@ -19,7 +19,7 @@ from numpyro.distributions import Distribution
 _LIBRARIES = {"irsppl", "jax", "numpy", "numpyro", "equinox", "scipy", "builtins"}
 
 
-def told(value: Any) -> str:
+def described(value: Any) -> str:
     """A text that changes when the value does: short things in full, others by a digest."""
     if value is None or isinstance(value, str | bool | int | float):
         return str(value)

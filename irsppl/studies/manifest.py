@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from irsppl.penalties import PENALTIES
-from irsppl.studies.identity import digest, told
+from irsppl.studies.identity import described, digest
 from irsppl.studies.store import write_atomically
 from irsppl.studies.study import Study
 
@@ -41,7 +41,7 @@ def fingerprints(study: Study, key: int) -> dict[str, dict[str, str]]:
         "options": definition["options"],
         "law": None if isinstance(definition["horizon"], int) else definition["horizon"],
     }
-    every = {name: told(penalty) for name, penalty in PENALTIES.items()}
+    every = {name: described(penalty) for name, penalty in PENALTIES.items()}
     rows = {"policies": definition["policies"], "penalties": every | definition["penalties"]}
     return {
         part: {row: digest([shared, row, of]) for row, of in each.items()}

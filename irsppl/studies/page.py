@@ -30,7 +30,7 @@ _MOST_SHOWN = 12
 def page(
     study: Study,
     data: xr.Dataset,
-    told: str,
+    caption: str,
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
     notes: str,
@@ -44,7 +44,7 @@ def page(
         section("What was asked", _asked(study, data)),
         section(
             "The table",
-            html_table("table", told, heads, shown),
+            html_table("table", caption, heads, shown),
             "".join(f"<p>{text(line)}</p>" for line in notes.splitlines() if line),
         ),
         section(
@@ -80,7 +80,7 @@ def page(
     parts.append(section("How to repeat it", _repeat(study, data)))
     return document(
         study.title,
-        f"<h1>{text(study.title)}</h1><p>{text(told)}</p>",
+        f"<h1>{text(study.title)}</h1><p>{text(caption)}</p>",
         "\n".join(parts),
         wide=True,
     )
@@ -117,14 +117,14 @@ def certificates(data: xr.Dataset) -> pd.DataFrame:
 
 
 def _asked(study: Study, data: xr.Dataset) -> str:
-    constraints = {name: told for name, told in study.options.items() if name != "labels"}
+    constraints = {name: value for name, value in study.options.items() if name != "labels"}
     long = {
         "arms": _arms(study),
         "policies": ", ".join(study.named_policies()),
         "bounds": ", ".join(study.named_penalties()),
     }
     short = {
-        "horizon": study.told_horizon().removeprefix("horizon "),
+        "horizon": study.horizon_text().removeprefix("horizon "),
         "constraints": "; ".join(f"{n} {_plain(v)}" for n, v in constraints.items()) or "none",
         "replications": f"{data.attrs['replications']:,}",
     }
@@ -140,11 +140,11 @@ def _asked(study: Study, data: xr.Dataset) -> str:
 def _arms(study: Study) -> str:
     """The arms in words: as their author wrote them, or what a belief says of itself."""
     if isinstance(study.arms, Belief):
-        told = _belief(study.arms)
+        arms = _belief(study.arms)
     else:
-        told = study.arms if isinstance(study.arms, str) else ", ".join(study.arms)
+        arms = study.arms if isinstance(study.arms, str) else ", ".join(study.arms)
     labels = study.options.get("labels")
-    return f"{told} ({_plain(labels)})" if labels is not None else told
+    return f"{arms} ({_plain(labels)})" if labels is not None else arms
 
 
 def _belief(belief: Belief) -> str:

@@ -278,14 +278,14 @@ def path_times_text(table: pd.DataFrame) -> str:
 
 def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -> None:
     """report.html, table.md, table.csv, figure.png, figure.svg, data.nc, and compare.*."""
-    told = f"{study.title}, {study.told_horizon()}, {data.attrs['replications']} replications"
+    caption = f"{study.title}, {study.horizon_text()}, {data.attrs['replications']} replications"
     table = study_table(data)
     if len(table):
-        _write_text(folder / "table.md", table_text(table, told) + table_notes(table, data))
+        _write_text(folder / "table.md", table_text(table, caption) + table_notes(table, data))
         _write_text(folder / "table.csv", table.to_csv())
     if compare:
         beside = comparison(study, data)
-        text = comparison_text(beside, told)
+        text = comparison_text(beside, caption)
         times = path_times(study, data)
         if len(times):
             text += "\n" + path_times_text(times)
@@ -302,7 +302,7 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
     if len(table):
         cells, notes = table_cells(table), table_notes(table, data)
         drawn = figures["png"], narrow_figure(data)
-        _write_text(folder / "report.html", page(study, data, told, *cells, notes, *drawn))
+        _write_text(folder / "report.html", page(study, data, caption, *cells, notes, *drawn))
 
 
 def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:

@@ -223,21 +223,21 @@ class _Runner:
         missing = [i for i in plan if self.store.load(self._on_disk(i)) is None]
         self.reused += len(plan) - len(missing)
         total, left = sum(map(_weight, plan)), sum(map(_weight, missing))
-        with Progress(total, title, "pull", self.progress, initial=total - left) as told:
-            for identity, arrays in self._made(missing, told):
+        with Progress(total, title, "pull", self.progress, initial=total - left) as bar:
+            for identity, arrays in self._made(missing, bar):
                 self.store.save(self._on_disk(identity), arrays)
                 self.computed += 1
-                told.update(_weight(identity))
+                bar.update(_weight(identity))
 
-    def _made(self, missing: list[Identity], told: Progress) -> Iterator[tuple[Identity, Arrays]]:
+    def _made(self, missing: list[Identity], bar: Progress) -> Iterator[tuple[Identity, Arrays]]:
         if self.client is None:
             for identity in missing:
-                told.doing(_in_words(identity))
+                bar.doing(_in_words(identity))
                 yield identity, self.work(identity, self.workers)
             return
         self.work.settle(missing)
         for identity, arrays in on_cluster(self.client, self.work, missing, _key):
-            told.doing(_in_words(identity))
+            bar.doing(_in_words(identity))
             yield identity, arrays
 
     def load(self, *identity: Any) -> Arrays:

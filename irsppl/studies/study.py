@@ -18,7 +18,7 @@ from irsppl.penalties import Penalty, find_penalty
 from irsppl.policies import Policy
 from irsppl.simulation import name_policies
 from irsppl.studies.arms import check_arms, parse_arms
-from irsppl.studies.identity import told
+from irsppl.studies.identity import described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Study:
         """Periods of the table's bandit: its horizon, or the most that a law or budget allows."""
         return int(self.horizon) if self._counted else self.bandit().horizon
 
-    def told_horizon(self) -> str:
+    def horizon_text(self) -> str:
         if self._counted:
             return f"horizon {self.horizon}"
         ends = "the budget lasts" if self.horizon is None else "nobody knows"
@@ -122,14 +122,14 @@ class Study:
     def definition(self) -> dict[str, Any]:
         """All that the numbers depend on, in a form that JSON keeps."""
         arms: Any = [self.arms] if isinstance(self.arms, str) else self.arms
-        arms = told(arms) if isinstance(arms, Belief) else list(arms)
+        arms = described(arms) if isinstance(arms, Belief) else list(arms)
         return {
             "name": self.name,
             "arms": arms,
-            "horizon": int(self.horizon) if self._counted else told(self.horizon),
-            "options": {name: told(value) for name, value in sorted(self.options.items())},
-            "policies": {label: told(policy) for label, policy in self._policy_items()},
-            "penalties": {name: told(p) for name, p in self.named_penalties().items()},
+            "horizon": int(self.horizon) if self._counted else described(self.horizon),
+            "options": {name: described(value) for name, value in sorted(self.options.items())},
+            "policies": {label: described(policy) for label, policy in self._policy_items()},
+            "penalties": {name: described(p) for name, p in self.named_penalties().items()},
         }
 
     def _policy_items(self) -> list[tuple[str, Any]]:

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from irsppl._checks import host64
-from irsppl.beliefs import Belief
+from irsppl.beliefs import Belief, RewardTables
 from irsppl.beliefs._joint import JointPoints
-from irsppl.beliefs._points import Points, RewardTables
+from irsppl.beliefs._points import PointBelief, Points
 from irsppl.beliefs.beta_bernoulli import BetaBernoulli
 from irsppl.beliefs.dirichlet_categorical import DirichletCategorical
 from irsppl.beliefs.gamma_exponential import GammaExponential
 from irsppl.beliefs.gamma_poisson import GammaPoisson
-from irsppl.beliefs.linear_gaussian import _LEAST_SD as LEAST_SD
-from irsppl.beliefs.linear_gaussian import LinearGaussian
+from irsppl.beliefs.linear_gaussian import LEAST_SD, LinearGaussian
 from irsppl.beliefs.normal_inverse_gamma import NormalInverseGamma
 from irsppl.beliefs.normal_normal import NormalNormal
 from irsppl.beliefs.particles import JointParticles, Particles
@@ -45,7 +44,7 @@ def family_of(belief: Belief, needs: frozenset[str]) -> Maker | None:
 
 def start_of(belief: Belief, needs: frozenset[str]) -> Start | None:
     """How paths begin where only the user's model can say what a reward does to the belief."""
-    made_of_points = _MAKERS.get(type(belief)) in (_points, _joint)
+    made_of_points = _MAKERS.get(type(belief)) in (_own_points, _shared_points)
     return cloud_start(belief, needs) if made_of_points else None
 
 
@@ -54,7 +53,7 @@ def _natural(belief: Any, needs: frozenset[str]) -> Maker:
     return lambda horizon, copies: natural(code, xi, nu, sd, horizon, copies)
 
 
-def _points(belief: Any, needs: frozenset[str]) -> Maker | None:
+def _own_points(belief: Any, needs: frozenset[str]) -> Maker | None:
     tables = _tables(belief)
     if tables is None:
         return decision_family(belief, needs)
@@ -62,7 +61,7 @@ def _points(belief: Any, needs: frozenset[str]) -> Maker | None:
     return lambda horizon, _: points(*tables, mu, horizon)
 
 
-def _joint(belief: Any, needs: frozenset[str]) -> Maker | None:
+def _shared_points(belief: Any, needs: frozenset[str]) -> Maker | None:
     if needs & {"path", "prefix"}:
         return None
     tables = _tables(belief)
@@ -79,7 +78,7 @@ def _normal_gamma(belief: Any, needs: frozenset[str]) -> Maker:
 
 
 def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker:
-    alpha, values = belief.finite_support()
+    alpha, values = host64(belief.alpha), host64(belief.values)
     return lambda horizon, _: dirichlet_categorical(alpha, values, horizon)
 
 
@@ -96,13 +95,12 @@ _KEPT: dict[Any, RewardTables] = {}
 _MOST_KEPT = 16
 
 
-def _tables(belief: Any) -> RewardTables | None:
+def _tables(belief: PointBelief) -> RewardTables | None:
     """`reward_tables`, remembered while the points stay where they are."""
     import jax
 
-    models = getattr(belief, "models", None) or belief.model
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief.params)]
-    place = (models, getattr(belief, "groups", None), *leaves)
+    place = (belief.parts, *leaves)
     found = _KEPT.get(place)
     if found is None:
         found = belief.reward_tables()
@@ -121,11 +119,11 @@ _MAKERS: dict[type, Callable[[Any, frozenset[str]], Maker | None]] = {
     GammaPoisson: _natural,
     GammaExponential: _natural,
     NaturalState: _natural,
-    Points: _points,
-    Quadrature: _points,
-    Particles: _points,
-    JointPoints: _joint,
-    JointParticles: _joint,
+    Points: _own_points,
+    Quadrature: _own_points,
+    Particles: _own_points,
+    JointPoints: _shared_points,
+    JointParticles: _shared_points,
     NormalInverseGamma: _normal_gamma,
     DirichletCategorical: _dirichlet,
     LinearGaussian: _linear,

@@ -9,6 +9,7 @@ import numpy as np
 
 from irsppl._checks import host64
 from irsppl.beliefs import _batch as batch
+from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._rejuvenation import Upkeep
 from irsppl.beliefs._subclouds import thin
 from irsppl.engine.families import cloud
@@ -55,7 +56,7 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
     """
     held = _held(belief)
     many = any(model.reward_values is None for model in held.models)
-    moving = bool(getattr(belief, "moving", False))
+    moving = isinstance(belief, Cloud) and belief.moving
     if not many and not moving:
         return None
     atoms = -1 if not many else ATOMS if _plans(needs) else 0

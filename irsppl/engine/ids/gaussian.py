@@ -206,7 +206,7 @@ def gaussian_information(
     spread = math.sqrt(v * v + noise * noise)
     moved = v * v / spread
     left = spread / (v * noise)
-    told = 0.0
+    information = 0.0
     for k in range(_OUTCOMES):
         _normal_law(n, x, m + moved * _GH_X[k], left, lines[1], lines[2])
         mass = 0.0
@@ -222,9 +222,9 @@ def gaussian_information(
             if prob[b] > 0.0 and after[b] > 0.0:
                 share = after[b] / mass
                 inner += share * math.log(share * total / prob[b])
-        told += _GH_W[k] * inner
+        information += _GH_W[k] * inner
     # A tiny expectation of terms of both signs can come out as rounding below zero.
-    return max(told, 0.0)
+    return max(information, 0.0)
 
 
 @njit(**KERNEL)

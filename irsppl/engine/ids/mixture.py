@@ -179,16 +179,16 @@ def score(
                 mean += cross[b, a]
                 lost += cross[b, b] - cross[b, a]
         mean /= total
-        told = 0.0
+        information = 0.0
         for b in range(count):
             if prob[b] > 0.0:
                 given = cross[b, a] / prob[b]
                 if form == VARIANCE:
-                    told += prob[b] * (given - mean) * (given - mean)
+                    information += prob[b] * (given - mean) * (given - mean)
                 else:
-                    told += prob[b] * _divergence(min(max(given, 0.0), 1.0), mean)
+                    information += prob[b] * _divergence(min(max(given, 0.0), 1.0), mean)
         delta[a] = lost / total
-        gain[a] = told / total
+        gain[a] = information / total
 
 
 @njit(**KERNEL, fastmath=FAST)

@@ -10,7 +10,7 @@ Every sampler is exact up to floating point: no normal approximation, no truncat
 """
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba.core.options import DefaultOptions
@@ -36,7 +36,7 @@ __all__ = [
     "unit",
 ]
 
-KERNEL: Final[dict[str, object]] = {"cache": True, "nogil": True, "error_model": "numpy"}
+KERNEL: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
 """Options of every kernel that allocates nothing: pass as ``njit(**KERNEL)``.
 
 The numpy error model leaves out the test for a zero divisor, which would stop vectorisation.
