@@ -50,9 +50,9 @@ class VZeroSeparable(PayoffPenalty):
         if belief.is_independent:
             return at_each(belief.path_means(rewards), own)
         others = jnp.maximum(periods - 1 - n, 0)
-        if bandit.purse is not None:
+        if "budget" in bandit.constraints:
             return _bought(belief, bandit, rewards, own, others, known)
-        if bandit.delay is None and bandit.pending_counts is None:
+        if not bandit.arrivals.late and bandit.pending_counts is None:
             return belief.separable_means(rewards, own, jnp.minimum(others, size))
         return belief.separable_means(rewards, own, at_each(known, pending + others[None, :]))
 
@@ -61,16 +61,15 @@ def _bought(
     belief: Belief, bandit: Bandit, rewards: Array, own: Array, others: Array, known: Array
 ) -> Float[Array, "K N"]:
     """The same where the other arms' rewards must be paid from what is left."""
-    assert bandit.purse is not None
-    costs, money = bandit.purse.costs, bandit.purse.money
+    purse = bandit.purse
     n = jnp.arange(rewards.shape[1])
     pending = pending_of(bandit)
 
     def of_arm(arm: Array) -> Array:
-        left = jnp.maximum(money - (n + 1) * costs[arm], 0)
-        most = jnp.minimum(left[:, None] // costs[None, :], others[:, None])  # [N, K]
+        left = purse.money - (n + 1) * purse.costs[arm]
+        most = jnp.minimum(purse.bought(left), others[:, None])  # [N, K]
         counts = at_each(known, (most + pending[None, :]).T).T
-        counts = jnp.where(jnp.arange(len(costs))[None, :] == arm, own[arm][:, None], counts)
+        counts = jnp.where(jnp.arange(bandit.num_arms)[None, :] == arm, own[arm][:, None], counts)
         return belief.means_at(rewards, counts)[:, arm]
 
     return jax.vmap(of_arm)(jnp.arange(bandit.num_arms))
