@@ -133,7 +133,7 @@ def policy_on(bandit, policy):
 
 def kernel_seconds(bandit, policy, paths):
     """(seconds per path, gain by a second thread), or None without a kernel; the best of three."""
-    if bandit.delay is None:
+    if not bandit.arrivals.late:
         bandit = bandit.trimmed(int(bandit.remaining))
     kernel = engine.kernel(find_policy(policy), bandit)
     if kernel is None:

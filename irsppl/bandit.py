@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
-from irsppl._checks import MOST_PERIODS, as_count, as_key, check_number, is_concrete, side_key
+from irsppl._checks import as_count, as_key, check_number, is_concrete
+from irsppl._fields import changed
 from irsppl.beliefs import Belief, sized
 from irsppl.beliefs._base import examined
 from irsppl.budgets import Purse, read_budget
-from irsppl.delays import Delay, read_delay
-from irsppl.horizons import SurvivorTable, read_horizon
+from irsppl.constraints import Access, Arrivals, Constraint, End, Sure
+from irsppl.delays import read_delay
+from irsppl.horizons import read_horizon
 from irsppl.outcomes import Outcome
+
+C = TypeVar("C", bound=Constraint)
 
 
 class Room(eqx.Module):
@@ -34,6 +39,7 @@ class Bandit(eqx.Module):
     left out. delay: decisions that a reward misses before it is known (a number, one per arm, or a
     NumPyro distribution; infinity: never seen). It postpones information, never reward. costs,
     budget: price of a pull of each arm, and what can be spent in all; play may stop before.
+    constraints: of your own (`irsppl.constraints`; CONTRIBUTING shows how one is made).
 
     Immutable: `pull` returns the bandit one period on. Every array keeps the shape it had at the
     first period, and how far play has come is data, so that a loop of decisions compiles once.
@@ -49,15 +55,12 @@ class Bandit(eqx.Module):
     counts: Int[Array, " K"]
     pulled: Int[Array, " T"] | None  # arm of pull number i, -1 while i is in the future
     seen: Bool[Array, " T"] | None  # whether the reward of pull number i is in the belief
-    delay: Delay | None
-    purse: Purse | None
-    survivor: Float[Array, " T"] | None  # P(T >= 1), P(T >= 2), ... where the horizon has a law
+    access: Access  # which arms may be pulled
+    arrivals: Arrivals  # when rewards are known
+    end: End  # when play ends
     room: Room  # the size of arrays, which callers may cut; nothing for a policy to plan with
     horizon: int = eqx.field(static=True)  # periods at the start, as they were stated
     labels: tuple[str, ...] | None = eqx.field(static=True)
-    capped: bool = eqx.field(static=True)  # whether the horizon can end play before the money does
-    law: SurvivorTable | None = eqx.field(static=True)  # `survivor` in full precision
-    tail: float = eqx.field(static=True)  # expected periods beyond those that are planned for
 
     def __init__(
         self,
@@ -68,37 +71,24 @@ class Bandit(eqx.Module):
         costs: Any = None,
         budget: Any = None,
         labels: Sequence[str] | None = None,
+        constraints: Sequence[Constraint] = (),
     ):
         if not isinstance(belief, Belief):
             raise ValueError(
                 f"belief must be an irsppl belief such as BetaBernoulli(...), got {belief!r}"
             )
-        self.purse = read_budget(costs, budget, belief.num_arms)
-        survivor, self.tail, self.capped = None, 0.0, True
-        if horizon is not None or self.purse is None:
-            periods, survivor, self.tail = read_horizon(horizon)
-        if self.purse is not None:
-            most = int(self.purse.pulls_left())
-            if survivor is not None:
-                raise ValueError(
-                    "horizon must be a whole number where there is a budget, not a law: money and "
-                    "an unknown end together are not planned for"
-                )
-            self.capped = horizon is not None and periods < most
-            periods = min(periods, most) if horizon is not None else most
-            if periods > MOST_PERIODS:
-                raise ValueError(
-                    f"budget pays for {periods:,} pulls of the cheapest arm, more than the "
-                    f"{MOST_PERIODS:,} that are planned for: give a horizon as well, or a smaller "
-                    "budget"
-                )
-        dtype = belief.predictive_mean().dtype
-        self.survivor = None if survivor is None else jnp.asarray(survivor, dtype)
-        self.law = None if survivor is None else SurvivorTable(survivor)
+        num_arms, dtype = belief.num_arms, belief.predictive_mean().dtype
+        access, periods = read_budget(costs, budget, num_arms), None
+        self.end = Sure()
+        if horizon is not None or not access.binds:
+            periods, self.end = read_horizon(horizon, dtype)
+        self.end = _slot(End, self.end, constraints)
+        self.access, periods = _slot(Access, access, constraints).fit(num_arms, periods, self.end)
+        self.arrivals = _slot(Arrivals, read_delay(delay, num_arms, periods), constraints)
+        _check_together(self.limits)
         self.belief = sized(belief, periods)
         self.horizon = periods
         self.room = Room(periods)
-        self.delay = read_delay(delay, belief.num_arms, periods)
         self.labels = _check_labels(labels, belief.num_arms)
         self.remaining = jnp.asarray(self.horizon, jnp.int32)
         self.period = jnp.asarray(0, jnp.int32)
@@ -122,17 +112,23 @@ class Bandit(eqx.Module):
     @property
     def budget(self) -> Any:
         """Money left: a float (an array where JAX traces); None where pulls cost nothing."""
-        if self.purse is None:
-            return None
-        money = self.purse.money
-        concrete = is_concrete(money) and np.ndim(money) == 0
-        return int(money) * self.purse.unit if concrete else money * self.purse.unit
+        return self.access.budget()
+
+    @property
+    def purse(self) -> Purse:
+        """Costs and money, of a bandit with a budget."""
+        assert isinstance(self.access, Purse)
+        return self.access
+
+    @property
+    def limits(self) -> tuple[Constraint, ...]:
+        """The constraints that this bandit has."""
+        return tuple(c for c in (self.access, self.arrivals, self.end) if c.binds)
 
     @property
     def constraints(self) -> frozenset[str]:
-        """Which of "delay", "budget", "horizon law" this bandit has."""
-        found = {"delay": self.delay, "budget": self.purse, "horizon law": self.survivor}
-        return frozenset(name for name, value in found.items() if value is not None)
+        """Their names: "delay", "budget", "horizon law", or those of constraints of your own."""
+        return frozenset(constraint.name for constraint in self.limits)
 
     # ---- play
     def pull(self, arm: Any, reward: Any = None) -> Bandit:
@@ -141,7 +137,9 @@ class Bandit(eqx.Module):
         self.belief.check_arm(arm)
         if np.shape(arm):
             raise ValueError(f"arm must be one arm, got an array of shape {np.shape(arm)}")
-        self._check_paid(arm)
+        judged = self.access.binds and is_concrete(self, arm)
+        if judged and not bool(self.access.allowed(self)[int(arm)]):
+            raise ValueError(self.access.refusal(self, int(arm)))
         if reward is None:
             return _pull_unseen(self, jnp.asarray(arm))
         check_number("reward", reward)
@@ -170,12 +168,6 @@ class Bandit(eqx.Module):
             return bandit
         return eqx.tree_at(lambda b: b.belief, bandit, belief)
 
-    def _check_paid(self, arm: Any) -> None:
-        if self.purse is None or not is_concrete(self.purse, arm):
-            return
-        if not bool(self.purse.affordable()[int(arm)]):
-            raise ValueError(f"arm {int(arm)} costs more than the {self.budget:g} that is left")
-
     @property
     def pending(self) -> tuple[int, ...]:
         """Numbers of the pulls whose reward is not known yet (concrete bandits only)."""
@@ -195,11 +187,7 @@ class Bandit(eqx.Module):
 
     def check_open(self) -> None:
         if is_concrete(self.remaining) and int(self.remaining) <= 0:
-            if self.purse is not None:
-                raise ValueError(f"bandit: nothing remains to be played: {self.budget:g} is left")
-            raise ValueError(
-                f"bandit: nothing remains to be played: all {self.horizon} periods are over"
-            )
+            raise ValueError(f"bandit: nothing remains to be played: {self.access.over(self)}")
 
     # ---- futures
     def sample_outcome(self, key: Any) -> Outcome:
@@ -213,44 +201,14 @@ class Bandit(eqx.Module):
 
     def completed(self, key: Array, outcome: Outcome, running: bool) -> Outcome:
         """The same future with its delays and its end, where these are random too."""
-        delays, periods = self.sample_delays(key), self.sample_periods(key, running)
+        delays, periods = self.arrivals.sample(key, self), self.end.sample(key, self, running)
         if delays is None and periods is None:
             return outcome
         return Outcome(outcome.means, outcome.rewards, outcome.belief, delays, periods)
 
-    def sample_delays(self, key: Array) -> Int[Array, "K N"] | None:
-        """Delays of the rewards of a future: pending pulls first, then pulls to come."""
-        if self.delay is None:
-            return None
-        return self.delay.sample(side_key(key, "delays"), self.waited())
-
-    def sample_periods(self, key: Array, running: bool) -> Int[Array, ""] | None:
-        """How many periods are played from now on; at least one where play is `running`."""
-        if self.survivor is None:
-            return None
-        weights = self.weights()
-        level = jax.random.uniform(side_key(key, "periods"), (), weights.dtype)
-        level = level * weights[0] if running else level
-        return jnp.sum(weights > level).astype(jnp.int32)
-
-    def weights(self) -> Float[Array, " N"]:
-        """Probability that the period s from now is played, given that play has come so far."""
-        if self.survivor is None:
-            return (jnp.arange(self.size) < self.remaining).astype(
-                self.belief.predictive_mean().dtype
-            )
-        at = self.period + jnp.arange(self.size)
-        later = jnp.take(self.survivor, at, mode="fill", fill_value=0)
-        here = jnp.take(self.survivor, self.period, mode="clip")
-        return jnp.where(self.period > 0, later / here, later)  # at the start nothing has been seen
-
     def period_weights(self) -> np.ndarray | None:
-        """`weights` of the remaining periods on the host; None where the horizon is known."""
-        if self.law is None:
-            return None
-        period = int(self.period)
-        later = self.law.values[period:]
-        return later / later[0] if period else later
+        """Chances, on the host, that the remaining periods are played; None where all are."""
+        return self.end.chances(int(self.period))
 
     def waited(self) -> Int[Array, "K N"]:
         """How many periods ago each pull of a future's rewards was made; 0 for pulls to come."""
@@ -270,16 +228,11 @@ class Bandit(eqx.Module):
 
     def trimmed(self, size: int) -> Bandit:
         """The same state in arrays sized for at most `size` periods left, without the record."""
-        return eqx.tree_at(
-            lambda b: (b.pulled, b.seen, b.room),
-            self,
-            (None, None, Room(size)),
-            is_leaf=lambda x: x is None or isinstance(x, Room),
-        )
+        return changed(self, pulled=None, seen=None, room=Room(size))
 
     def without_record(self) -> Bandit:
         """The same, without the record of pulls where nothing is pending and nothing can be."""
-        return self if self.pending or self.delay is not None else self.trimmed(self.size)
+        return self if self.pending or self.arrivals.late else self.trimmed(self.size)
 
     def __repr__(self) -> str:
         name = type(self.belief).__name__
@@ -292,6 +245,30 @@ class Bandit(eqx.Module):
             if self.pending:
                 text += f", pending={list(self.pending)}"
         return text + ")"
+
+
+def _slot(kind: Any, given: C, constraints: Sequence[Constraint]) -> C:
+    """The one constraint of this kind, of those that arguments and `constraints` give."""
+    for constraint in constraints:
+        if not isinstance(constraint, (Access, Arrivals, End)) or not constraint.binds:
+            raise ValueError(
+                "constraints must be objects of subclasses of irsppl.constraints.Access, Arrivals "
+                f"or End that have a name, got {constraint!r}"
+            )
+        if isinstance(constraint, kind):
+            if given.binds:
+                raise ValueError(
+                    f"constraints: a {given.name} and a {constraint.name} answer the same "
+                    f"question ({kind.__name__}), and together are not planned for"
+                )
+            given = constraint
+    return given
+
+
+def _check_together(limits: tuple[Constraint, ...]) -> None:
+    for a, b in itertools.combinations(limits, 2):
+        if a.name not in b.beside and b.name not in a.beside:
+            raise ValueError(f"a {a.name} and a {b.name} together are not planned for")
 
 
 def check_bandit(bandit: Any) -> None:
@@ -332,23 +309,18 @@ def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
     if pulled is not None and known is not None:
         pulled = pulled.at[bandit.period].set(arm.astype(jnp.int32))
         known = known.at[bandit.period].set(seen)
-    remaining, purse = bandit.remaining - 1, bandit.purse
-    if purse is not None:
-        purse = purse.pay(arm)
-        remaining = jnp.minimum(remaining, purse.pulls_left())
-    return eqx.tree_at(
-        lambda b: (b.belief, b.remaining, b.period, b.counts, b.pulled, b.seen, b.purse),
+    access = bandit.access.after(arm)
+    return changed(
         bandit,
-        (
-            belief,
-            remaining,
-            bandit.period + 1,
-            bandit.counts.at[arm].add(1),
-            pulled,
-            known,
-            purse,
-        ),
-        is_leaf=lambda x: x is None,
+        belief=belief,
+        remaining=access.periods(bandit.remaining - 1),
+        period=bandit.period + 1,
+        counts=bandit.counts.at[arm].add(1),
+        pulled=pulled,
+        seen=known,
+        access=access,
+        arrivals=bandit.arrivals.after(arm),
+        end=bandit.end.after(arm),
     )
 
 

@@ -72,7 +72,8 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
             f"remains, and pending pulls), got {have}"
         )
     penalty.verify(bandit)
-    outcome = _completed(bandit, outcome)
+    bandit.end.check(outcome)
+    outcome = bandit.arrivals.completed(outcome)
     if have > bandit.size:
         outcome = prefix(outcome, bandit.size)
     elif have < bandit.size:  # arrays keep the first horizon's size; the padding is never read
@@ -87,25 +88,6 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
     inner = solve(bandit, outcome)
     finite_result(bandit, f"the inner problem of {penalty.label}", value=inner.value)
     return inner
-
-
-def _completed(bandit: Bandit, outcome: Outcome) -> Outcome:
-    """An outcome written by hand, with its delays; refused where something random is missing."""
-    if bandit.survivor is not None and outcome.periods is None:
-        raise ValueError(
-            "outcome.periods must tell how long play goes on, because this bandit's horizon has a "
-            "law: Outcome(means=..., rewards=..., periods=...)"
-        )
-    if bandit.delay is None or outcome.delays is not None:
-        return outcome
-    if bandit.delay.fixed is None:
-        raise ValueError(
-            "outcome.delays must go with outcome.rewards, because this bandit's delays are random: "
-            "Outcome(means=..., rewards=..., delays=...)"
-        )
-    size = outcome.rewards.shape[1]
-    delays = bandit.delay.sample(jax.random.key(0), jnp.zeros((bandit.num_arms, size), jnp.int32))
-    return Outcome(outcome.means, outcome.rewards, outcome.belief, delays, outcome.periods)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +189,7 @@ def bound(
         for name, value in exact.items():
             estimates[name] = Bound(name, value, 0.0, benchmark - value, 0.0)
         picked = min(estimates, key=lambda name: estimates[name].value)
-    if bandit.tail > 0:
+    if bandit.end.beyond(int(bandit.period)) > 0:
         estimates = with_tail(bandit, estimates, key)
     for name, e in estimates.items():
         what = f"the bound {name}"
@@ -236,9 +218,7 @@ def with_tail(bandit: Bandit, estimates: dict[str, Bound], key: Any) -> dict[str
     best = exact_max_after(bandit, None)
     if best is None:
         best = float(np.asarray(draw_outcomes(bandit, key, 0, _PILOT).means).max(axis=1).mean())
-    assert bandit.law is not None
-    here = bandit.law.values[int(bandit.period)] if int(bandit.period) else 1.0
-    more = bandit.tail / here * best
+    more = bandit.end.beyond(int(bandit.period)) * best
     return {n: dataclasses.replace(e, value=e.value + more) for n, e in estimates.items()}
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import as_numbers, host64
+from irsppl._checks import MOST_PERIODS, as_numbers, host64, is_concrete
+from irsppl._fields import changed
+from irsppl.constraints import Access, End, Free, Moment
+from irsppl.inner import knapsack
 
 # Money is counted in units of the largest amount that divides every cost, so that nothing is lost
 # to rounding; where there is none, in units this small.
@@ -20,24 +24,131 @@ _FINEST = 2**30
 _CELLS = 4096
 
 
-class Purse(eqx.Module):
+class Purse(Access):
     """What pulls cost and what is left to spend, in units."""
+
+    name: ClassVar[str] = "budget"
+    instead: ClassVar[str] = "'ts', 'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero'"
+    may_stop: ClassVar[bool] = True
 
     costs: Int[Array, " K"]
     money: Int[Array, ""]
     unit: float = eqx.field(static=True)
     step: int = eqx.field(static=True)  # units in one cell of the inner problems' grid
     cells: int = eqx.field(static=True)  # cells in the whole budget
+    capped: bool = eqx.field(static=True)  # whether the horizon can end play before the money does
 
-    def affordable(self) -> Bool[Array, " K"]:
-        return self.costs <= self.money
+    def fit(self, num_arms: int, periods: int | None, end: End) -> tuple[Purse, int]:
+        if end.binds:
+            raise ValueError(
+                "horizon must be a whole number where there is a budget, not a law: money and an "
+                "unknown end together are not planned for"
+            )
+        most = int(self._pulls_left())
+        capped = periods is not None and periods < most
+        periods = periods if periods is not None and capped else most
+        if periods > MOST_PERIODS:
+            raise ValueError(
+                f"budget pays for {periods:,} pulls of the cheapest arm, more than the "
+                f"{MOST_PERIODS:,} that are planned for: give a horizon as well, or a smaller "
+                "budget"
+            )
+        return changed(self, capped=capped), periods
 
-    def pulls_left(self) -> Int[Array, ""]:
+    def after(self, arm: Array) -> Purse:
+        return changed(self, money=self.money - self.costs[arm])
+
+    def of_arms(self, arms: Sequence[int]) -> Purse:
+        return changed(self, costs=self.costs[np.asarray(arms)])
+
+    def check_more_arms(self) -> None:
+        raise ValueError("arms cannot be added where pulls cost money")
+
+    def allowed(self, bandit: Moment, pulls: Sequence[Array] = ()) -> Bool[Array, "K ..."]:
+        left = self.money - sum(n * self.costs[arm] for arm, n in enumerate(pulls))
+        return self.costs.reshape(-1, *[1] * jnp.ndim(left)) <= left[None]
+
+    def refusal(self, bandit: Moment, arm: int) -> str:
+        return f"arm {arm} costs more than the {self.budget():g} that is left"
+
+    def periods(self, remaining: Array) -> Int[Array, ""]:
+        return jnp.minimum(remaining, self._pulls_left())
+
+    def _pulls_left(self) -> Int[Array, ""]:
         """Pulls of the cheapest arm that the money still buys."""
         return self.money // jnp.min(self.costs)
 
-    def pay(self, arm: Array) -> Purse:
-        return eqx.tree_at(lambda p: p.money, self, self.money - self.costs[arm])
+    def over(self, bandit: Moment) -> str:
+        return f"{self.budget():g} is left"
+
+    def most(self, bandit: Moment) -> Int[Array, " K"]:
+        return jnp.minimum(self.money // self.costs, bandit.remaining)
+
+    def before(self, bandit: Moment) -> Int[Array, "K K"]:
+        return self.bought(self.money - self.costs)  # the pull of a must be paid as well
+
+    def bought(self, money: Int[Array, " M"]) -> Int[Array, "M K"]:
+        """Pulls of each arm that so many units buy."""
+        return jnp.maximum(money, 0)[:, None] // self.costs[None, :]
+
+    def units(self, bandit: Moment) -> Float[np.ndarray, " K"]:
+        share = host64(self.costs) / float(self.money) * int(bandit.remaining)
+        return np.maximum(share, 1.0 if self.capped else 0.0)
+
+    def best_constant(self, bandit: Moment, each: Array, periods: Array) -> tuple[Array, Array]:
+        each = jnp.where(self.allowed(bandit), each, -jnp.inf)
+        return knapsack.knapsack_constant(each, *self._room(bandit, self.capped))
+
+    def best_groups(self, bandit: Moment, total: Array, periods: Array) -> tuple[Array, Array]:
+        # On a coarse grid the money might seem to buy more.
+        fits = jnp.arange(total.shape[1])[None, :] <= self.most(bandit)[:, None]
+        total = jnp.where(fits, total, -jnp.inf)
+        return knapsack.knapsack_groups(total, *self._room(bandit, self.capped))
+
+    def best_feedback(self, bandit: Moment, each: Array, by_period: bool) -> tuple[Array, Array]:
+        """Value and sequence where a pull after so many cells are spent pays `each[a, cells]`.
+
+        by_period: `each[a, t, cells]`.
+        """
+        return knapsack.knapsack_feedback(each, *self._room(bandit, self.capped or by_period))
+
+    def _room(self, bandit: Moment, bounded: bool) -> tuple[Any, ...]:
+        """bounded: the number of pulls is a state of its own beside the money."""
+        limits = (self.grid_costs, self.grid_money, bandit.remaining)
+        return *limits, self.cells, bandit.size, bounded
+
+    def constant_values(self, bandit: Moment, each: Any, periods: np.ndarray) -> np.ndarray:
+        each = np.where(np.asarray(self.allowed(bandit)), each, -np.inf)
+        solve = knapsack.knapsack_constant_batch
+        return self._plans(solve, bandit, each, self.capped)[0]
+
+    def group_plans(self, bandit: Moment, total: Any, periods: np.ndarray) -> tuple[Any, Any]:
+        fits = np.arange(total.shape[2])[None, :] <= np.asarray(self.most(bandit))[:, None]
+        total = np.where(fits, total, -np.inf)
+        return self._plans(knapsack.knapsack_groups_batch, bandit, total, self.capped)
+
+    def feedback_values(self, bandit: Moment, each: Any, by_period: bool) -> np.ndarray:
+        """Values of `best_feedback` for a batch, on the host."""
+        each = each[..., : int(self.grid_money) + 1]
+        if by_period:
+            each = each[:, :, : int(bandit.remaining)]
+        solve = knapsack.knapsack_feedback_batch
+        return self._plans(solve, bandit, each, self.capped or by_period)[0]
+
+    def _plans(self, solve: Any, bandit: Moment, tables: Any, bounded: bool) -> tuple[Any, Any]:
+        periods = int(bandit.remaining) if bounded else None
+        found = solve(tables, np.asarray(self.grid_costs), int(self.grid_money), periods)
+        return np.asarray(found[0], np.float64), found[1]
+
+    def budget(self) -> Any:
+        concrete = is_concrete(self.money) and np.ndim(self.money) == 0
+        return int(self.money) * self.unit if concrete else self.money * self.unit
+
+    def account(self) -> tuple[int, list[int]]:
+        return int(self.money), np.asarray(self.costs).tolist()
+
+    def restored(self, money: int | None) -> Purse:
+        return changed(self, money=jnp.asarray(money, jnp.int32))
 
     @property
     def grid_costs(self) -> Int[Array, " K"]:
@@ -49,10 +160,10 @@ class Purse(eqx.Module):
         return self.money // self.step
 
 
-def read_budget(costs: Any, budget: Any, num_arms: int) -> Purse | None:
-    """A full purse, or None where pulls cost nothing."""
+def read_budget(costs: Any, budget: Any, num_arms: int) -> Access:
+    """A full purse, where pulls cost something."""
     if costs is None and budget is None:
-        return None
+        return Free()
     if costs is None or budget is None:
         missing = "costs" if costs is None else "budget"
         raise ValueError(f"costs and budget belong together: {missing} is missing")
@@ -81,9 +192,8 @@ def read_budget(costs: Any, budget: Any, num_arms: int) -> Purse | None:
     units = [min(cost, money + 1) for cost in units]  # too dear is too dear, and fits an int32
     # A cell never holds more than the cheapest pull, so that no pull is free on the grid.
     step = min(max(1, -(-money // _CELLS)), min(units))
-    return Purse(
-        jnp.asarray(units, jnp.int32), jnp.asarray(money, jnp.int32), unit, step, money // step
-    )
+    whole, left = jnp.asarray(units, jnp.int32), jnp.asarray(money, jnp.int32)
+    return Purse(whole, left, unit, step, money // step, capped=False)
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:

@@ -103,9 +103,9 @@ class Certificate:
 def default_penalties(bandit: Bandit) -> list[str]:
     """Cheap penalties of which one is tight: which, depends on the arms and the constraints."""
     apart = bandit.belief.is_independent
-    allocation = "irs.v-zero" if apart and bandit.delay is None else "irs.v-zero-separable"
+    allocation = "irs.v-zero" if apart and not bandit.arrivals.late else "irs.v-zero-separable"
     names = ["irs.ff", allocation]
-    if not apart or bandit.purse is not None:  # elsewhere it is never the tightest
+    if not apart or bandit.access.binds:  # elsewhere it is never the tightest
         names.append("irs.fh")
     return [name for name in names if _gives_bound(bandit, name)]
 

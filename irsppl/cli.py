@@ -180,7 +180,7 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     _check_out(args)
     bandit = _bandit(args)
-    late = bandit.delay is not None
+    late = bandit.arrivals.late
     penalties = args.penalty or ["irs.v-zero-separable" if late else "irs.v-zero"]
     bounds = bound(bandit, penalties, args.seed, args.samples)
     assert isinstance(bounds, dict)

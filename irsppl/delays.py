@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,20 +12,46 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from irsppl._checks import host64, side_key
+from irsppl.constraints import Arrivals, Moment, Prompt
 from irsppl.horizons import integer_law
+from irsppl.outcomes import Outcome
 
 
-class Delay(eqx.Module):
+class Delay(Arrivals):
     """One law of the delay per arm; a reward with delay d is known d + 1 decisions later.
 
     Delays are independent of rewards. Whatever would arrive after the last decision counts as
     never, `periods`.
     """
 
+    name: ClassVar[str] = "delay"
+    instead: ClassVar[str] = "'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero-separable'"
+    beside: ClassVar[frozenset[str]] = frozenset({"budget", "horizon law"})
+    draws: ClassVar[str] = "delays"
+    late: ClassVar[bool] = True
+
     cdf: Float[Array, "K T"]  # P(D <= j)
     fixed: tuple[int, ...] | None = eqx.field(static=True)  # where no arm's delay is random
 
-    def sample(self, key: Array, waited: Int[Array, "K N"]) -> Int[Array, "K N"]:
+    def missed(self, num_arms: int) -> tuple[int, ...] | None:
+        return self.fixed
+
+    def of_arms(self, arms: Sequence[int]) -> Delay:
+        # Arms that have joined have the delay of all others.
+        rows = [min(arm, len(self.cdf) - 1) for arm in arms]
+        fixed = None if self.fixed is None else tuple(self.fixed[row] for row in rows)
+        return Delay(self.cdf[np.asarray(rows)], fixed)
+
+    def check_more_arms(self) -> None:
+        cdf = np.asarray(self.cdf)
+        if not np.all(cdf == cdf[0]):
+            raise ValueError("arms cannot be added where each has a delay of its own")
+
+    def sample(self, key: Array, bandit: Moment) -> Int[Array, "K N"]:
+        return self._after(side_key(key, "delays"), bandit.waited())
+
+    def _after(self, key: Array, waited: Int[Array, "K N"]) -> Int[Array, "K N"]:
         """Delays of pulls that have already waited so long (0 for those to come)."""
         periods = self.cdf.shape[1]
         if self.fixed is not None:
@@ -39,9 +66,10 @@ class Delay(eqx.Module):
         # A reward that its law had promised earlier is due at any moment, not lost.
         return jnp.clip(jnp.maximum(drawn, waited), 0, periods)
 
-    def at_levels(self, levels: np.ndarray, waited: Int[Array, "K N"]) -> np.ndarray:
-        """The same on the host, for many futures, by inverting uniform `levels` [S, K, N]."""
-        cdf, ago = np.asarray(self.cdf, np.float64), np.asarray(waited)
+    def draw(self, bandit: Moment, uniforms: Callable[..., np.ndarray]) -> np.ndarray:
+        """By inverting uniform levels."""
+        cdf, ago = np.asarray(self.cdf, np.float64), np.asarray(bandit.waited())
+        levels = uniforms(bandit.num_arms, bandit.size)
         drawn = np.empty(levels.shape, np.int32)
         for arm, row in enumerate(cdf):
             if self.fixed is not None:
@@ -52,14 +80,25 @@ class Delay(eqx.Module):
             drawn[:, arm] = np.where(past < 1, found, 0)
         return np.clip(np.maximum(drawn, ago), 0, cdf.shape[1]).astype(np.int32)
 
+    def completed(self, outcome: Outcome) -> Outcome:
+        if outcome.delays is not None:
+            return outcome
+        if self.fixed is None:
+            raise ValueError(
+                "outcome.delays must go with outcome.rewards, because this bandit's delays are "
+                "random: Outcome(means=..., rewards=..., delays=...)"
+            )
+        delays = self._after(jax.random.key(0), jnp.zeros(outcome.rewards.shape, jnp.int32))
+        return Outcome(outcome.means, outcome.rewards, outcome.belief, delays, outcome.periods)
 
-def read_delay(delay: Any, num_arms: int, periods: int) -> Delay | None:
-    """The law of `delay`: a number, one per arm (infinity: never seen), or a distribution.
+    def shown(self, num_arms: int, periods: int) -> Float[np.ndarray, " K"]:
+        return host64(self.cdf)[:, : periods - 1].sum(axis=1)
 
-    None where every reward is known before the next decision.
-    """
+
+def read_delay(delay: Any, num_arms: int, periods: int) -> Arrivals:
+    """The law of `delay`: a number, one per arm (infinity: never seen), or a distribution."""
     if delay is None:
-        return None
+        return Prompt()
     if hasattr(delay, "log_prob"):
         mass = integer_law("delay", delay, periods)
         if mass.ndim > 2 or (mass.ndim == 2 and len(mass) not in (1, num_arms)):
@@ -96,9 +135,9 @@ def _one(value: Any, delay: Any, periods: int) -> int:
     return min(int(number), periods)
 
 
-def _fixed(delays: list[int], periods: int, num_arms: int | None = None) -> Delay | None:
+def _fixed(delays: list[int], periods: int, num_arms: int | None = None) -> Arrivals:
     if not any(delays):
-        return None
+        return Prompt()
     if num_arms is not None and len(delays) == 1:
         delays = delays * num_arms
     table = np.arange(periods)[None, :] >= np.asarray(delays)[:, None]

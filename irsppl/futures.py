@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -69,13 +70,12 @@ def _on_host(bandit: Bandit, key: Array, start: int, count: int, means: Array | 
     rewards = np.empty((count, arms, bandit.size), dtype)
     draw(*belief.kernel_state(), seeds, np.empty(4, np.uint64), means is not None, truth, rewards)
     fields = [truth.astype(dtype), rewards, None, None, None]
-    if bandit.delay is not None:
-        fields[3] = bandit.delay.at_levels(
-            _levels(key, "delays", start, rewards.shape), bandit.waited()
-        )
-    if bandit.survivor is not None:
-        level = _levels(key, "periods", start, (count, 1))
-        fields[4] = np.sum(np.asarray(bandit.weights())[None, :] > level, axis=1).astype(np.int32)
+
+    def uniforms(what: str) -> Callable[..., np.ndarray]:
+        return lambda *shape: _levels(key, what, start, (count, *shape))
+
+    fields[3] = bandit.arrivals.draw(bandit, uniforms("delays"))
+    fields[4] = bandit.end.draw(bandit, uniforms("periods"))
     made = Outcome(*(None if field is None else field[0] for field in fields))
     return jax.tree.unflatten(
         jax.tree.structure(made), [jnp.asarray(field) for field in fields if field is not None]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
-from irsppl._checks import MOST_PERIODS, as_count, as_numbers, host64
+from irsppl._checks import MOST_PERIODS, as_count, as_numbers, host64, side_key
+from irsppl.constraints import End, Moment, Sure
+from irsppl.outcomes import Outcome
 
 # An unbounded law is cut where the periods beyond are this small a share of the expected number;
 # what any policy could earn there is added to the bounds.
@@ -36,14 +41,57 @@ class SurvivorTable:
         return isinstance(other, SurvivorTable) and np.array_equal(self.values, other.values)
 
 
-def read_horizon(horizon: Any) -> tuple[int, np.ndarray | None, float]:
-    """(periods, survivor probabilities [periods] or None where certain, E[periods beyond]).
+class Law(End):
+    """Nobody knows when play ends, but with what probability each period is played."""
+
+    name: ClassVar[str] = "horizon law"
+    instead: ClassVar[str] = "'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero'"
+    draws: ClassVar[str] = "periods"
+
+    survivor: Float[Array, " T"]  # P(T >= 1), P(T >= 2), ...
+    table: SurvivorTable = eqx.field(static=True)  # the same in full precision
+    tail: float = eqx.field(static=True)  # expected periods beyond those that are planned for
+
+    def sample(self, key: Array, bandit: Moment, running: bool) -> Int[Array, ""]:
+        weights = self.weights(bandit)
+        level = jax.random.uniform(side_key(key, "periods"), (), weights.dtype)
+        level = level * weights[0] if running else level
+        return jnp.sum(weights > level).astype(jnp.int32)
+
+    def draw(self, bandit: Moment, uniforms: Callable[..., np.ndarray]) -> np.ndarray:
+        weights = np.asarray(self.weights(bandit))
+        return np.sum(weights[None, :] > uniforms(1), axis=1).astype(np.int32)
+
+    def check(self, outcome: Outcome) -> None:
+        if outcome.periods is None:
+            raise ValueError(
+                "outcome.periods must tell how long play goes on, because this bandit's horizon "
+                "has a law: Outcome(means=..., rewards=..., periods=...)"
+            )
+
+    def weights(self, bandit: Moment) -> Float[Array, " N"]:
+        at = bandit.period + jnp.arange(bandit.size)
+        later = jnp.take(self.survivor, at, mode="fill", fill_value=0)
+        here = jnp.take(self.survivor, bandit.period, mode="clip")
+        # At the start nothing has been seen.
+        return jnp.where(bandit.period > 0, later / here, later)
+
+    def chances(self, period: int) -> Float[np.ndarray, " T"]:
+        later = self.table.values[period:]
+        return later / later[0] if period else later
+
+    def beyond(self, period: int) -> float:
+        return self.tail / (self.table.values[period] if period else 1.0)
+
+
+def read_horizon(horizon: Any, dtype: Any) -> tuple[int, End]:
+    """Periods to plan for, and when play ends; dtype: of what is believed.
 
     horizon: a whole number, a NumPyro distribution over 0, 1, ... (mass at 0 earns nothing), or an
     array of P(T >= 1), P(T >= 2), ...
     """
     if _is_number(horizon):
-        return as_count("horizon", horizon, maximum=MOST_PERIODS, why=_TOO_LONG), None, 0.0
+        return as_count("horizon", horizon, maximum=MOST_PERIODS, why=_TOO_LONG), Sure()
     if hasattr(horizon, "log_prob"):
         survivor, tail = _of_law(horizon)
     elif isinstance(horizon, str):
@@ -54,7 +102,8 @@ def read_horizon(horizon: Any) -> tuple[int, np.ndarray | None, float]:
     if not survivor.size:
         raise ValueError("horizon must leave a chance of at least one period, got a law that is 0")
     certain = bool(np.all(survivor == 1.0)) and tail == 0.0
-    return len(survivor), None if certain else survivor, tail
+    law = Law(jnp.asarray(survivor, dtype), SurvivorTable(survivor), tail)
+    return len(survivor), Sure() if certain else law
 
 
 def _is_number(value: Any) -> bool:

@@ -139,7 +139,7 @@ def action_probabilities(
 
     Exact where the policy leaves nothing to chance. Otherwise estimated from `num_samples` sampled
     decisions, n_a of them arm a, as (n_a + 1) / (num_samples + M) by Laplace's rule, where M is the
-    number of possible decisions: arms that can be paid, and to stop where there is a budget (what
+    number of possible decisions: arms that may be pulled, and to stop where there is a budget (what
     is missing to 1 is the probability of that). So no arm that can be pulled gets 0; the least is
     1 / (num_samples + M). For the probability of a decision that was made, see `decide`. key: as
     in `choose`.
@@ -154,9 +154,8 @@ def action_probabilities(
         return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
     bandit = bandit.without_record()
     counts = _count(bandit, found, _key(key), num_samples, label)[:-1]
-    possible, others = np.ones(bandit.num_arms, bool), 0
-    if bandit.purse is not None:
-        possible, others = np.asarray(bandit.purse.affordable()), 1
+    possible = np.asarray(bandit.access.allowed(bandit))
+    others = int(bandit.access.may_stop)
     return np.where(possible, counts + 1, 0) / (num_samples + possible.sum() + others)
 
 
@@ -291,7 +290,7 @@ def simulate(
         num_replications = _check_outcomes(bandit, outcomes, means)
     num_replications = as_count("num_replications", num_replications, maximum=MOST_FUTURES)
     first = as_count("start", start, minimum=0, maximum=2**32 - num_replications)
-    if bandit.pending and bandit.delay is None:
+    if bandit.pending and not bandit.arrivals.late:
         raise ValueError(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "
             "no delay says when they arrive: let them arrive first, or give the bandit a delay"
@@ -310,7 +309,7 @@ def simulate(
     named = {label: find_policy(policy, bandit) for label, policy in named.items()}
     if isinstance(bandit.belief, Upkeep):
         bandit.belief.check_resolution(int(bandit.remaining))
-    if bandit.delay is None:
+    if not bandit.arrivals.late:
         bandit = bandit.trimmed(int(bandit.remaining))
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
     total = num_replications
@@ -412,7 +411,7 @@ def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
     if not isinstance(outcomes, Outcome):
         raise ValueError(f"outcomes must be an irsppl.Outcome of many futures, got {outcomes!r}")
     shape = np.shape(outcomes.rewards)
-    wanted = (bandit.num_arms, bandit.size if bandit.delay else int(bandit.remaining))
+    wanted = (bandit.num_arms, bandit.size if bandit.arrivals.late else int(bandit.remaining))
     if len(shape) != 3 or shape[1:] != wanted or np.shape(outcomes.means) != shape[:2]:
         raise ValueError(
             f"outcomes must hold means [S, {wanted[0]}] and rewards [S, {wanted[0]}, {wanted[1]}], "
@@ -420,9 +419,9 @@ def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
         )
     if means is not None:
         raise ValueError("means and outcomes cannot both be given: outcomes have means already")
-    for name, needed in (("delays", bandit.delay), ("periods", bandit.survivor)):
-        if needed is not None and getattr(outcomes, name) is None:
-            raise ValueError(f"outcomes must have {name} for a bandit like this one")
+    for constraint in bandit.limits:
+        if constraint.draws and getattr(outcomes, constraint.draws) is None:
+            raise ValueError(f"outcomes must have {constraint.draws} for a bandit like this one")
     return shape[0]
 
 

@@ -22,6 +22,7 @@ ROOMS = [
     "inner",
     "models",
     "beliefs",
+    "constraints",
     "horizons",
     "delays",
     "budgets",

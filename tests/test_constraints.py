@@ -17,7 +17,9 @@ import pytest
 
 import irsppl
 from irsppl._checks import side_key
+from irsppl._fields import changed
 from irsppl.budgets import read_budget
+from irsppl.constraints import Prompt
 from irsppl.penalties import FH, VEMax, VZero, find_penalty
 
 from .oracles import enumerate as en
@@ -121,10 +123,10 @@ def stacked(outcomes, bandit, means, periods=None):
     """The oracle's outcomes as a batch of ours."""
     rewards = jnp.asarray(np.array([o.rewards for o in outcomes], float))
     delays = length = None
-    if bandit.delay is not None:
+    if bandit.arrivals.late:
         late = np.array([o.delays for o in outcomes], float)
         delays = jnp.asarray(np.minimum(late, 2**20), jnp.int32)
-    if bandit.survivor is not None:
+    if bandit.end.binds:
         length = jnp.full(len(outcomes), periods or bandit.horizon, jnp.int32)
     build = jax.vmap(lambda m, r, d, t: irsppl.Outcome(m, r, None, d, t))
     return build(jnp.asarray(means), rewards, delays, length)
@@ -478,9 +480,7 @@ def test_a_policy_can_be_certified_under_every_constraint(case, kind):
 
 def ignoring_the_delay(key, bandit):
     """irs.fh as if every reward were known before the next decision."""
-    import equinox as eqx
-
-    blind = eqx.tree_at(lambda b: b.delay, bandit, None, is_leaf=lambda x: x is None)
+    blind = changed(bandit, arrivals=Prompt())
     return FH().decide(key, blind.trimmed(blind.horizon))
 
 
@@ -592,7 +592,7 @@ def test_a_reward_later_than_its_law_allows_is_due_not_lost():
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 8, delay=law)
     for arm, reward in ((0, None), (1, 1), (1, 1), (1, 1)):
         bandit = bandit.pull(arm, reward)
-    delays = jax.vmap(lambda key: bandit.sample_delays(key)[0, 0])(
+    delays = jax.vmap(lambda key: bandit.arrivals.sample(key, bandit)[0, 0])(
         jax.random.split(jax.random.key(0), 50)
     )
     assert set(np.asarray(delays).tolist()) == {4}  # known before the very next decision

@@ -173,10 +173,10 @@ def test_a_malformed_call_is_told_which_argument(name):
 
 def test_laws_for_each_arm_stay_welcome_for_delays():
     bandit = irsppl.Bandit(GOOD, 5, delay=dist.Poisson(jnp.array([1.0, 2.0])))
-    assert bandit.delay.cdf.shape == (2, 5)
+    assert bandit.arrivals.cdf.shape == (2, 5)
     never = irsppl.Bandit(GOOD, 5, delay=[10**400, 0])
-    assert never.delay.fixed == (5, 0)
-    assert irsppl.Bandit(GOOD, dist.Geometric(0.5)).survivor is not None
+    assert never.arrivals.fixed == (5, 0)
+    assert irsppl.Bandit(GOOD, dist.Geometric(0.5)).end.binds
 
 
 def test_a_seed_has_64_bits_in_either_mode():
@@ -203,7 +203,7 @@ def test_whole_numbers_beyond_32_bits_do_not_wrap():
 
 def test_a_price_that_nobody_can_pay_is_only_too_dear():
     bandit = irsppl.Bandit(GOOD, costs=[1.0, 1e300], budget=3)
-    assert bandit.purse.affordable().tolist() == [True, False] and bandit.budget == 3
+    assert bandit.access.allowed(bandit).tolist() == [True, False] and bandit.budget == 3
 
 
 # ---------------------------------------------------------------- certificates

@@ -39,7 +39,7 @@ from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.inner.cpu.special import expected_gain
 from irsppl.penalties import FH
 from irsppl.policies import find_policy, paths
-from irsppl.policies.greedy import best_affordable
+from irsppl.policies.greedy import best_allowed
 
 from .oracles.laws import dirichlet_mean_cdf
 
@@ -152,14 +152,14 @@ def futures(bandit, rule):
         means = np.zeros((len(rewards), arms))
     delays, delay_chances = delay_laws(bandit)
     periods, period_chances = [None], [1.0]
-    if bandit.survivor is not None:
-        left = np.asarray(bandit.law.values)[int(bandit.period) :]
+    if bandit.end.binds:
+        left = np.asarray(bandit.end.table.values)[int(bandit.period) :]
         period_chances = (left - np.append(left[1:], 0.0)) / left[0]
         periods = list(range(1, len(left) + 1))
     picked = np.array(list(itertools.product(*map(range, map(len, (means, delays, periods))))))
     i, j, k = picked.T
     weight = chances[i] * delay_chances[j] * np.asarray(period_chances)[k]
-    delays = None if bandit.delay is None else np.asarray(delays)[j]
+    delays = None if not bandit.arrivals.late else np.asarray(delays)[j]
     periods = None if periods[0] is None else np.asarray(periods)[k]
     return means[i], rewards[i], delays, periods, weight
 
@@ -192,10 +192,10 @@ def reward_chances(belief, tables, rewards):
 
 def delay_laws(bandit):
     """Delays [K, N] that can matter, with probabilities; those that cannot are set to never."""
-    if bandit.delay is None:
+    if not bandit.arrivals.late:
         return [None], np.ones(1)
     arms, size = bandit.num_arms, bandit.horizon
-    cdf, waited = np.asarray(bandit.delay.cdf, float), np.asarray(bandit.waited())
+    cdf, waited = np.asarray(bandit.arrivals.cdf, float), np.asarray(bandit.waited())
     pending = np.asarray(bandit.pending_counts)
     options = []
     for arm in range(arms):
@@ -226,11 +226,13 @@ def twin(rule):
         def one(m, r, d, t):
             outcome = irsppl.Outcome(m, r, None, d, t)
             if rule == "ts-ratio":
-                return best_affordable(bandit, m / bandit.purse.costs)
+                return best_allowed(bandit, m / bandit.purse.costs)
             if rule == "irs.index":
                 batch = jax.tree.map(lambda leaf: leaf[None], outcome)
                 found = policy.indices_given(bandit, batch)
-                return jnp.argmax(found) if bandit.purse is None else policy.priced(bandit, found)
+                return (
+                    jnp.argmax(found) if not bandit.access.binds else policy.priced(bandit, found)
+                )
             return policy.penalty.inner(bandit, outcome).action
 
         return jax.vmap(one)(means, rewards, delays, periods)
@@ -502,7 +504,7 @@ STEADY += [("ogi", "points", "law and delay")]
 @pytest.mark.parametrize(("rule", "kind", "limits"), STEADY)
 def test_paths_without_chance_equal_the_traced_loop(rule, kind, limits):
     bandit = bandit_of(kind, limits)
-    if bandit.delay is None:
+    if not bandit.arrivals.late:
         bandit = bandit.trimmed(int(bandit.remaining))
     greedy = find_policy(rule)
     drawn = draw_outcomes(bandit, jax.random.key(3), 0, 64).bare()

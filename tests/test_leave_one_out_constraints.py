@@ -166,14 +166,14 @@ class Enumerated:
         if self.delays is not None:
             late = np.pad(np.minimum(self.delays, size), fill, mode="edge")
             late = jnp.asarray(late, jnp.int32)
-        if self.bandit.survivor is not None:
+        if self.bandit.end.binds:
             length = jnp.full(len(rewards), periods, jnp.int32)
         build = jax.vmap(lambda m, r, d, t: irsppl.Outcome(m, r, None, d, t))
         return build(jnp.zeros(rewards.shape[:2]), rewards, late, length)
 
     def horizons(self):
         """(periods, probability)."""
-        if self.bandit.survivor is None:
+        if not self.bandit.end.binds:
             return [(self.periods, 1.0)]
         tail = [*SURVIVOR, 0.0]
         return [(t + 1, tail[t] - tail[t + 1]) for t in range(len(SURVIVOR))]
@@ -257,7 +257,7 @@ def test_tighter_than_v_zero(name):
     """Exact bounds: V-Solo closes at least a third of the way from V-Zero to the optimum."""
     case = Enumerated(CASES[name])
     bandit, optimum, batch = case.bandit, case.optimum(), case.batch(case.periods)
-    other = "irs.v-zero-separable" if bandit.delay is not None else "irs.v-zero"
+    other = "irs.v-zero-separable" if bandit.arrivals.late else "irs.v-zero"
     solo, zero = (
         float(p.values(bandit, batch) @ case.chances) for p in (VSolo(), find_penalty(other))
     )

@@ -75,7 +75,7 @@ def mixed(period, horizon, remaining, counts, pending, money):
 def traced(key, bandit):
     pending = bandit.pending_counts
     pending = jnp.zeros(K, int) if pending is None else pending
-    money = 0 if bandit.purse is None else (2 * bandit.budget).astype(int)
+    money = 0 if not bandit.access.binds else (2 * bandit.budget).astype(int)
     return mixed(bandit.period, bandit.horizon, bandit.remaining, bandit.counts, pending, money)
 
 
@@ -117,7 +117,7 @@ def step_by_step(bandit, policy, future):
                 bandit = bandit.arrive(pull, reward)
                 due.remove((when, pull, reward))
         arm = irsppl.choose(bandit, policy)
-        if bandit.purse is not None and not bandit.purse.affordable()[arm]:
+        if not bandit.access.allowed(bandit)[arm]:
             break
         arms.append(arm)
         reward = rewards[arm, column[arm]]
@@ -136,14 +136,14 @@ def step_by_step(bandit, policy, future):
 def test_what_a_policy_reads_means_the_same_everywhere(name, begun):
     """`choose` and `pull`, the path in JAX and the path in Python: same reads, same arms."""
     bandit = bandit_with(name)
-    if begun and bandit.delay is None:
+    if begun and not bandit.arrivals.late:
         for arm in (0, 1, 2, 0, 1, 2, 0, 1):
             bandit = bandit.pull(arm, 1)
     elif begun:
         bandit = bandit.pull(1).pull(0).pull(1).pull(2).arrive(1, 1)
     first = bandit_with(name).horizon
     reads, steps, key = [], [], jax.random.key(3)
-    played = bandit if bandit.delay is not None else bandit.trimmed(int(bandit.remaining))
+    played = bandit if bandit.arrivals.late else bandit.trimmed(int(bandit.remaining))
     futures = draw_outcomes(played, key, 0, 2)
     future = jax.tree.map(lambda field: field[0], futures)
     one_by_one = step_by_step(bandit, noting(steps), future)

@@ -6,16 +6,19 @@ import re
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import irsppl
-from irsppl.engine import families, kernel, makers
+from irsppl.engine import dispatch, families, kernel, makers
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu import compiling
+from irsppl.penalties import find_penalty
 from irsppl.policies import find_policy
 
 from .conftest import within
+from .oracles import enumerate as en
 
 PAGE = pathlib.Path(__file__).parent.parent / "CONTRIBUTING.md"
 
@@ -94,3 +97,93 @@ def test_a_family_is_one_file_and_its_kernels_another(recipes, monkeypatch):
     within(difference.mean(), difference.std() / np.sqrt(2000), 0.0)
     earned = compiled["value"].values[0]
     assert earned.mean() - 4 * earned.std() / np.sqrt(2000) < values[-1]
+
+
+def release_case(recipes):
+    """Ours and the oracle's: arm 2 comes in period 2, arm 0 in period 1."""
+    parameters, available = ([1.0, 2.0, 2.0], [1.0, 2.5, 1.0]), (1, 0, 2)
+    limit = recipes["Add a constraint"].Release(available)
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli(*parameters), 4, constraints=[limit])
+    return bandit, en.Problem(en.BetaBernoulli(*parameters), 4, available=available)
+
+
+def test_a_constraint_is_one_file(recipes):
+    """Inner values are those of going through every sequence, for every reward; the bounds are then
+    not below V*, which Bellman's recursion knows; nobody plays an arm before it is there."""
+    bandit, problem = release_case(recipes)
+    assert bandit.constraints == {"release"}
+    futures = list(en.outcomes(problem))
+    futures = [futures[i] for i in np.random.default_rng(0).permutation(len(futures))[:128]]
+    means = np.random.default_rng(1).random((128, 3))
+    rewards = np.array([o.rewards for o in futures], float)
+    batch = jax.vmap(irsppl.Outcome)(jnp.asarray(means), jnp.asarray(rewards))
+    alpha, beta = (np.asarray(x) for x in (bandit.belief.alpha, bandit.belief.beta))
+    known = np.array([2, 3, 1])  # rewards of each arm that the last decision can know
+    wins = np.array([[o.rewards[a][: known[a]] for a in range(3)] for o in futures], object)
+    paid = (alpha + np.vectorize(sum)(wins)) / (alpha + beta + known)
+    for name, each in (("ts", means), ("irs.fh", paid)):
+        want = [max(sum(row[a] for a in s) for s in problem.sequences()) for row in each]
+        found = find_penalty(name).values(bandit, batch)
+        np.testing.assert_allclose(found, want, rtol=1e-5)
+    want = [en.inner_value(problem, "irs.v-zero", o) for o in futures]
+    np.testing.assert_allclose(find_penalty("irs.v-zero").values(bandit, batch), want, rtol=1e-5)
+    first = irsppl.solve_inner(bandit, "irs.v-zero", jax.tree.map(lambda leaf: leaf[0], batch))
+    assert int(first.action) == 1 and int(np.sum(first.pulls)) == 4
+
+    optimum = en.optimal_value(problem)
+    bounds = irsppl.bound(bandit, ["ts", "irs.fh", "irs.v-zero"], num_samples=2000)
+    for bound in bounds.values():  # 4 s.e.: a false alarm in 30,000
+        assert bound.value + 4 * bound.stderr >= optimum
+    names = ["ts", "irs.fh", "irs.v-zero", "irs.index", "greedy", "random"]
+    for state in (bandit, bandit.pull(1, 1.0)):
+        allowed = np.flatnonzero(np.asarray(state.access.allowed(state)))
+        for name in names:
+            chosen = [irsppl.choose(state, name, key=s) for s in range(8)]
+            assert set(chosen) <= set(allowed.tolist()), name
+    played = irsppl.simulate(bandit, names, num_replications=64)
+    assert np.all(played["pulls"].sum("arm") == 4) and np.all(played["regret"] > -1e-5)
+    assert np.all(played["pulls"].values <= np.array([3, 4, 2]))
+
+
+def test_a_constraint_is_never_ignored(recipes):
+    bandit, _ = release_case(recipes)
+    release = bandit.access
+    for name in ("irs.ff", "irs.v-solo", "ideal"):
+        with pytest.raises(ValueError, match=f"{name} does not plan for a release.*use 'greedy'"):
+            irsppl.bound(bandit, name)
+    for name in ("bayes-ucb", "opt", "irs.mix"):
+        with pytest.raises(ValueError, match="does not plan for a release"):
+            irsppl.choose(bandit, name)
+    with pytest.raises(ValueError, match="arm 2 may not be pulled in period 0: release"):
+        bandit.pull(2, 1.0)
+    with pytest.raises(ValueError, match="'<lambda>' returned arm 2 when it may not be pulled"):
+        irsppl.simulate(bandit, lambda key, bandit: 2, num_replications=2)
+    for options, told in (
+        (dict(costs=1, budget=4), "budget and a release answer the same question"),
+        (dict(delay=1), "release and a delay together are not planned for"),
+        (dict(constraints=["release"]), "constraints must be objects of subclasses"),
+        (dict(constraints=[type(release)([0, 1])]), "one period for each of 3 arms"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            irsppl.Bandit(bandit.belief, 4, **{"constraints": [release]} | options)
+    with pytest.raises(ValueError, match="of irsppl only"):
+        irsppl.Experiment.create("never-made.db", bandit, "ts")
+
+
+def test_a_constraint_compiles_in_another_file(recipes, monkeypatch):
+    """Compiled and traced, greedy pulls the same arms; TS and FH earn the same (4 paired s.e.)."""
+    bandit, _ = release_case(recipes)
+    names = ["greedy", "ts", "irs.fh"]
+    assert kernel(find_policy("greedy"), bandit) is None
+    traced = irsppl.simulate(bandit, names, num_replications=2000)
+    maker = recipes["Compile a constraint"].released
+    monkeypatch.setitem(dispatch.PARTS, type(bandit.access), maker)
+    assert all(kernel(find_policy(name), bandit) is not None for name in names)
+    assert kernel(find_policy("irs.v-zero"), bandit) is None
+    compiled = irsppl.simulate(bandit, names, num_replications=2000)
+    pulls = [data["pulls"].sel(policy="greedy") for data in (traced, compiled)]
+    np.testing.assert_array_equal(*pulls)
+    assert np.all(compiled["pulls"].values <= np.array([3, 4, 2]))
+    for name in ("ts", "irs.fh"):
+        difference = (compiled["value"] - traced["value"]).sel(policy=name).values
+        within(difference.mean(), difference.std() / np.sqrt(2000), 0.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
+from irsppl.engine.limits import Given
+from irsppl.engine.situation import Situation
 from irsppl.engine.verbs import implements
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
@@ -51,7 +54,22 @@ class Purse(NamedTuple):
     pulls: NDArray[np.int32]  # [1, K]
 
 
-def purse(
+def free(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Free]:
+    return lambda given: Free(0)
+
+
+def purse(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Purse]:
+    step, cells, capped = limit.step, limit.cells, limit.capped
+    periods, groups = state.remaining, rule.groups
+    money, own = limit.account()
+
+    def make(given: Given) -> Purse:
+        return _purse(own, money, step, cells, capped, periods, groups)
+
+    return make
+
+
+def _purse(
     costs: Any, money: int, step: int, cells: int, capped: bool, periods: int, groups: bool
 ) -> Purse:
     """A purse with ``money`` units left and at most ``periods`` pulls; ``groups``: for V-Zero."""

@@ -13,18 +13,29 @@ import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
+from irsppl.budgets import Purse
+from irsppl.constraints import Free, Prompt, Sure
+from irsppl.delays import Delay
 from irsppl.engine import Kernel, budgets, limits
 from irsppl.engine.clouds import CloudPlay
 from irsppl.engine.families import family_of, start_of
 from irsppl.engine.loops import play
 from irsppl.engine.makers import Rule, rule_of
 from irsppl.engine.situation import Situation, situation_of
+from irsppl.horizons import Law
 from irsppl.policies import Policy
 from irsppl.policies.paths import Played
 
-_NEVER = 2**40
-# Cells of the guide to the inverse of a delay's distribution function.
-_GUIDE = 256
+# Compiled parts of constraints: (constraint, situation, rule) -> what makes one for some paths; or
+# None, where that rule is not served.
+PARTS: dict[type, Callable[[Any, Situation, Rule], Callable[[limits.Given], Any] | None]] = {
+    Free: budgets.free,
+    Purse: budgets.purse,
+    Prompt: limits.prompt,
+    Delay: limits.delayed,
+    Sure: limits.sure,
+    Law: limits.ending,
+}
 
 
 def find_kernel(policy: Policy, bandit: Bandit) -> Kernel | None:
@@ -40,86 +51,24 @@ def kernel_for(policy: Policy, state: Situation) -> Kernel | None:
     if rule is None:
         return None
     family = rule.family or family_of(state.belief, rule.needs)
-    if family is None:
+    constraints = (state.arrivals, state.access, state.end)
+    makers = [PARTS[type(c)](c, state, rule) for c in constraints if type(c) in PARTS]
+    if family is None or None in makers or len(makers) < len(constraints):
         return None
-    built = _Built(state, rule, family)
+    built = _Built(state, rule, family, makers)
     return Kernel(built.paths, built.decisions if rule.decides else None, built.played)
-
-
-def _order(pulled: np.ndarray) -> np.ndarray:
-    """Number of each pull among those of its arm."""
-    order = np.empty(pulled.size, np.int64)
-    for arm in np.unique(pulled):
-        own = pulled == arm
-        order[own] = np.arange(np.count_nonzero(own))
-    return order
 
 
 class _Built:
     """A rule, a family and limits, of which each call makes parts of its own."""
 
-    def __init__(self, state: Situation, rule: Rule, family: Callable[[int, int], Any]):
-        self.state, self.rule, self.family = state, rule, family
+    def __init__(
+        self, state: Situation, rule: Rule, family: Callable[[int, int], Any], makers: list[Any]
+    ):
+        self.state, self.rule, self.family, self.makers = state, rule, family, makers
         self.lock = threading.Lock()  # tables that a rule needs are solved once
         # Rewards of one arm that a plan may know of: those to come and those pending.
         self.most = state.remaining + int(state.waiting.max())
-        if state.delay is not None:
-            self.cdf = np.array(state.delay.cdf, np.float64)
-            grid = np.arange(_GUIDE) / _GUIDE
-            self.guide = np.stack([np.searchsorted(row, grid, side="right") for row in self.cdf])
-            fixed = state.delay.fixed
-            self.fixed = np.array([-1] * state.num_arms if fixed is None else fixed, np.int64)
-
-    def _end(self) -> Any:
-        if self.state.survivor is None or self.rule.blind:
-            return limits.Sure(0)
-        return limits.Ending(self.state.survivor)
-
-    def _purse(self) -> Any:
-        if self.state.purse is None:
-            return budgets.Free(0)
-        p, periods, capped = self.state.purse, self.state.remaining, self.state.capped
-        groups = self.rule.groups
-        return budgets.purse(p.costs, int(p.money), p.step, p.cells, capped, periods, groups)
-
-    def _delay(self, rewards: np.ndarray | None, delays: np.ndarray | None) -> Any:
-        state = self.state
-        if state.delay is None:
-            return limits.Waiting(state.waiting) if state.waiting.any() else limits.Prompt(0)
-        if delays is None or rewards is None:
-            due, owed = np.full((1, state.pulled.size), _NEVER), np.zeros((1, state.pulled.size))
-            delays = np.zeros((1, 1, 1), np.int64)
-        else:
-            delays = np.array(delays, np.int64)
-            waited, order = state.period - state.made, _order(state.pulled)
-            late = np.maximum(delays[:, state.pulled, order] + 1 - waited[None, :], 1)
-            due = state.period + late
-            owed = np.array(rewards[:, state.pulled, order], np.float64)
-        arms, periods = state.num_arms, self.cdf.shape[1]
-        return limits.Delayed(
-            self.cdf,
-            self.guide,
-            self.fixed,
-            delays,
-            state.pulled,
-            state.made,
-            np.ascontiguousarray(due, np.int64),
-            np.ascontiguousarray(owed),
-            np.zeros(1, np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(periods),
-            np.zeros((arms, periods + 2), np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(arms + 1, np.int64),
-            np.zeros(arms, np.int64),
-            np.zeros((arms, periods + 2), np.int64),
-            np.zeros((arms, periods + 2), np.int64),
-            np.zeros((2, arms), np.int64),
-            np.zeros((arms, 2), np.int64),
-            np.array([0, 0, -1, -1]),
-        )
 
     def _futures(self) -> int:
         """Rewards of an arm that plans draw."""
@@ -131,24 +80,25 @@ class _Built:
         with self.lock:
             return self.rule.make(self.state)
 
-    def _limits(self, delay: Any) -> limits.Limits:
+    def _limits(self, given: limits.Given) -> limits.Limits:
         made = np.empty(self.state.num_arms, np.int64)
-        return limits.Limits(delay, self._purse(), self._end(), made)
+        delay, purse, end = (make(given) for make in self.makers)
+        return limits.Limits(delay, purse, end, made)
 
     def _run(
-        self, rewards: np.ndarray, seeds: np.ndarray, delay: Any, periods: np.ndarray, length: int
+        self, given: limits.Given, seeds: np.ndarray, periods: np.ndarray, length: int
     ) -> np.ndarray:
         state = self.state
         actions = np.full((seeds.size, length), -1, np.int16)
         play(
             self._rule(),
             self.family(self._futures(), self.rule.futures),
-            self._limits(delay),
+            self._limits(given),
             state.period,
             state.remaining,
             state.counts,
             state.waiting,
-            rewards,
+            given.rewards,
             periods,
             np.ascontiguousarray(seeds, np.uint64),
             np.empty(4, np.uint64),
@@ -173,8 +123,8 @@ class _Built:
             ends = np.minimum(ends, np.asarray(periods, np.int64))
         delays = None if delays is None else np.asarray(delays)
 
-        def delay_of(part: slice) -> Any:
-            return self._delay(rewards[part], None if delays is None else delays[part])
+        def given(part: slice) -> limits.Given:
+            return limits.Given(rewards[part], None if delays is None else delays[part])
 
         start = None if self.rule.family else start_of(self.state.belief, self.rule.needs)
         if start is not None:  # only the user's model can update the belief
@@ -182,14 +132,12 @@ class _Built:
             separable = "separable" in self.rule.needs
             clouds = CloudPlay(start, rule, self.most, horizon, separable)
             return clouds.played(
-                lambda part: self._limits(delay_of(part)), state, rewards, ends, seeds
+                lambda part: self._limits(given(part)), state, rewards, ends, seeds
             )
         cuts = np.linspace(0, seeds.size, min(threads, max(seeds.size, 1)) + 1).astype(int)
 
         def run(part: slice) -> np.ndarray:
-            return self._run(
-                rewards[part], seeds[part], delay_of(part), ends[part], self.state.size
-            )
+            return self._run(given(part), seeds[part], ends[part], self.state.size)
 
         parts = [slice(*pair) for pair in itertools.pairwise(cuts.tolist())]
         if len(parts) == 1:
@@ -199,4 +147,4 @@ class _Built:
 
     def decisions(self, seeds: np.ndarray) -> np.ndarray:
         ones = np.ones(seeds.size, np.int64)
-        return self._run(np.zeros((1, 1, 1)), seeds, self._delay(None, None), ones, 1)[:, 0]
+        return self._run(limits.Given(np.zeros((1, 1, 1))), seeds, ones, 1)[:, 0]

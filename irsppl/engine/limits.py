@@ -8,16 +8,24 @@ each decision is ever needed.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.delays import Delay
 from irsppl.engine import verbs
+from irsppl.engine.situation import Situation
 from irsppl.engine.verbs import INLINE, implements
+from irsppl.horizons import Law
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
+
+_NEVER = 2**40
+# Cells of the guide to the inverse of a delay's distribution function.
+_GUIDE = 256
 
 
 class Limits(NamedTuple):
@@ -27,6 +35,16 @@ class Limits(NamedTuple):
     purse: NamedTuple
     end: NamedTuple
     made: NDArray[np.int64]  # [K] pulls made of each arm, from the very first
+
+
+class Given(NamedTuple):
+    """Paths that are played: rewards [S, K, N] and their delays, where rewards come late.
+
+    A decision has no delays, and its rewards are not looked at.
+    """
+
+    rewards: NDArray[np.float64]
+    delays: NDArray[np.int64] | None = None
 
 
 # ------------------------------------------------------------------ when rewards are known
@@ -76,6 +94,64 @@ class Delayed(NamedTuple):
     # Replications begun; period of the plan; period that `sure` and `loose` are for, row of
     # `first_due` that what is pending still is that of (-1: none).
     now: NDArray[np.int64]  # [4]
+
+
+def prompt(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Prompt | Waiting]:
+    part = Waiting(state.waiting) if state.waiting.any() else Prompt(0)
+    return lambda given: part
+
+
+def delayed(limit: Delay, state: Situation, rule: Any) -> Callable[[Given], Delayed]:
+    cdf = np.array(limit.cdf, np.float64)
+    grid = np.arange(_GUIDE) / _GUIDE
+    guide = np.stack([np.searchsorted(row, grid, side="right") for row in cdf])
+    arms, periods = cdf.shape
+    fixed = np.array([-1] * arms if limit.fixed is None else limit.fixed, np.int64)
+
+    def make(given: Given) -> Delayed:
+        delays, pulled = np.zeros((1, 1, 1), np.int64), state.pulled
+        due, owed = np.full((1, pulled.size), _NEVER), np.zeros((1, pulled.size))
+        if given.delays is not None:
+            delays = np.array(given.delays, np.int64)
+            waited, order = state.period - state.made, _order(pulled)
+            late = np.maximum(delays[:, pulled, order] + 1 - waited[None, :], 1)
+            due = state.period + late
+            owed = np.array(given.rewards[:, pulled, order], np.float64)
+        return Delayed(
+            cdf,
+            guide,
+            fixed,
+            delays,
+            pulled,
+            state.made,
+            np.ascontiguousarray(due, np.int64),
+            np.ascontiguousarray(owed),
+            np.zeros(1, np.int64),
+            np.zeros(periods, np.int64),
+            np.zeros(periods, np.int64),
+            np.zeros(periods, np.int64),
+            np.zeros(periods),
+            np.zeros((arms, periods + 2), np.int64),
+            np.zeros(periods, np.int64),
+            np.zeros(arms + 1, np.int64),
+            np.zeros(arms, np.int64),
+            np.zeros((arms, periods + 2), np.int64),
+            np.zeros((arms, periods + 2), np.int64),
+            np.zeros((2, arms), np.int64),
+            np.zeros((arms, 2), np.int64),
+            np.array([0, 0, -1, -1]),
+        )
+
+    return make
+
+
+def _order(pulled: np.ndarray) -> np.ndarray:
+    """Number of each pull among those of its arm."""
+    order = np.empty(pulled.size, np.int64)
+    for arm in np.unique(pulled):
+        own = pulled == arm
+        order[own] = np.arange(np.count_nonzero(own))
+    return order
 
 
 @implements(verbs.reset, Prompt, Waiting)
@@ -325,6 +401,15 @@ class Ending(NamedTuple):
     """Nobody knows when play ends: P(T >= 1), P(T >= 2), ... from the very first period."""
 
     survivor: NDArray[np.float64]
+
+
+def sure(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Sure]:
+    return lambda given: Sure(0)
+
+
+def ending(limit: Law, state: Situation, rule: Any) -> Callable[[Given], Sure | Ending]:
+    part = Sure(0) if rule.blind else Ending(np.array(limit.table.values, np.float64))
+    return lambda given: part
 
 
 @implements(verbs.draw_periods, Sure)

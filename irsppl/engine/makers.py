@@ -10,6 +10,7 @@ import numpy as np
 from irsppl._checks import host64
 from irsppl.beliefs import InKernels, LinearGaussian
 from irsppl.beliefs._points import PointBelief
+from irsppl.constraints import Sure
 from irsppl.engine import (
     bayes_ucb,
     ids,
@@ -92,20 +93,21 @@ def _index(policy: Index, state: Situation) -> Rule | None:
 
     def make(state: Situation) -> Any:
         fields = (np.empty(state.num_arms, np.int64), policy.lookahead or 0, policy.star)
-        if state.purse is not None:
+        if state.access.binds:
             scores, low, high = np.empty((3, state.num_arms))
             return index.PricedIndex(*fields, scores, low, high, np.empty(state.num_arms, np.int64))
         return index.IndexMany(*fields) if many else index.Index(*fields)
 
     reach = None
-    if policy.lookahead is not None and state.delay is None:
+    if policy.lookahead is not None and not state.arrivals.late:
         reach = policy.lookahead + int(state.waiting.max())
     return Rule(make, frozenset(needs), policy.num_futures, reach)
 
 
 def _ts_ratio(policy: TSRatio, state: Situation) -> Rule:
     def make(state: Situation) -> Any:
-        return rules.TSRatio(np.empty(state.num_arms), np.array(state.purse.costs, np.float64))
+        _, costs = state.access.account()
+        return rules.TSRatio(np.empty(state.num_arms), np.array(costs, np.float64))
 
     return Rule(make, frozenset({"means"}))
 
@@ -226,7 +228,7 @@ def _ts(penalty: TS, state: Situation) -> Rule:
 
 
 def _fh(penalty: FH, state: Situation) -> Rule | None:
-    if state.purse is not None and not state.belief.is_independent:
+    if state.access.binds and not state.belief.is_independent:
         return None
 
     def make(state: Situation) -> Any:
@@ -238,7 +240,7 @@ def _fh(penalty: FH, state: Situation) -> Rule | None:
 def _v_zero(penalty: VZero | VZeroSeparable, state: Situation) -> Rule | None:
     separable = isinstance(penalty, VZeroSeparable)
     blind = isinstance(penalty, VZero) and penalty.form == "survivor"
-    if blind and state.survivor is not None:
+    if blind and state.end.binds:
         return None
     if state.belief.is_independent:
 
@@ -248,7 +250,7 @@ def _v_zero(penalty: VZero | VZeroSeparable, state: Situation) -> Rule | None:
             return v_zero.v_zero(state.num_arms, state.remaining, most, separable)
 
         return Rule(make, frozenset({"path"}), groups=True)
-    if not separable or not state._replace(survivor=None).plain:
+    if not separable or not state._replace(end=Sure()).plain:
         return None
     return Rule(
         lambda state: v_zero.separable(state.num_arms, state.remaining), frozenset({"separable"})
@@ -266,7 +268,7 @@ def _mix(penalty: Mix, state: Situation) -> Rule | None:
 
 
 def _v_emax(penalty: VEMax, state: Situation) -> Rule | None:
-    known = state.survivor is None or penalty.form == "sampled"
+    known = not state.end.binds or penalty.form == "sampled"
     if state.num_arms != 2 or state.waiting.any() or not known:
         return None
     if not isinstance(state.belief, InKernels):

@@ -56,8 +56,6 @@ stateless(Random, Greedy, EpsilonGreedy, TS, TSRatio, FH)
 
 @implements(verbs.choose, Random)
 def _(rule, family, limits, rng, period, remaining):
-    if not verbs.may_stop(limits.purse):
-        return np.int64(random.uniform(rng) * rule.num_arms)
     payable = 0
     for a in range(rule.num_arms):
         payable += 1 if verbs.affordable(limits.purse, a) else 0

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.bandit import Bandit
+from irsppl.constraints import Access, Arrivals, End, Free, Prompt, Sure
 
 
 class NaturalState(NamedTuple):
@@ -37,10 +38,9 @@ class Situation(NamedTuple):
     waiting: NDArray[np.int64]  # [K] of which are pending
     pulled: NDArray[np.int64] = np.empty(0, np.int64)  # arms of the pending pulls, in their order
     made: NDArray[np.int64] = np.empty(0, np.int64)  # and the periods in which they were made
-    delay: Any = None
-    purse: Any = None
-    capped: bool = False
-    survivor: NDArray[np.float64] | None = None
+    access: Access = Free()
+    arrivals: Arrivals = Prompt()
+    end: End = Sure()
     bandit: Bandit | None = None
 
     @property
@@ -50,8 +50,8 @@ class Situation(NamedTuple):
     @property
     def plain(self) -> bool:
         """Nothing limits play, and nothing is pending."""
-        limits = (self.delay, self.purse, self.survivor)
-        return all(limit is None for limit in limits) and not self.waiting.any()
+        limited = self.access.binds or self.arrivals.binds or self.end.binds
+        return not limited and not self.waiting.any()
 
 
 def situation_of(bandit: Bandit) -> Situation:
@@ -68,9 +68,8 @@ def situation_of(bandit: Bandit) -> Situation:
         np.bincount(pulled, minlength=arms).astype(np.int64),
         pulled,
         made,
-        bandit.delay,
-        bandit.purse,
-        bandit.capped,
-        None if bandit.law is None else np.array(bandit.law.values, np.float64),
+        bandit.access,
+        bandit.arrivals,
+        bandit.end,
         bandit,
     )

@@ -5,6 +5,8 @@ The JAX solver is for accelerators and traced code; on the CPU, batches go to th
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,14 +50,18 @@ def allocate(
     return best[total], counts[::-1].astype(jnp.int32)
 
 
-_allocate_many = jax.jit(jax.vmap(allocate, in_axes=(0, None)))
+_allocate_many = jax.jit(jax.vmap(allocate))
 
 
-def allocate_batch(payoffs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`allocate` for each of `[S, K, T+1]`, all T pulls placed: values [S], counts [S, K]."""
+def allocate_batch(payoffs: np.ndarray, total: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """`allocate` for each of `[S, K, T+1]`, T pulls or as many as `total` says, one number or [S].
+
+    Values [S], counts [S, K].
+    """
     if jax.default_backend() == "cpu":
         from irsppl.inner.cpu.allocation import allocate_batch as kernel
 
-        return kernel(payoffs)
-    values, counts = _allocate_many(payoffs, payoffs.shape[2] - 1)
+        return kernel(payoffs, total)
+    totals = np.asarray(payoffs.shape[2] - 1 if total is None else total)
+    values, counts = _allocate_many(payoffs, np.broadcast_to(totals, (len(payoffs),)))
     return np.asarray(values), np.asarray(counts)

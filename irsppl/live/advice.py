@@ -16,6 +16,7 @@ from irsppl.beliefs import Belief, InKernels
 from irsppl.bounds import Bounds, bound
 from irsppl.certificates import default_penalties
 from irsppl.inner.cpu import families
+from irsppl.penalties._base import total_weight
 from irsppl.policies.paths import seeds_of
 
 _DRAWS = 4000
@@ -157,7 +158,7 @@ def stopping(bandit: Bandit, key: Array) -> Stopping:
     pulls = _pulls_alone(bandit)
     arm = int(np.argmax(pulls * mean))
     value = float(pulls[arm] * mean[arm])
-    if bandit.purse is not None and value < 0:  # not playing is possible, and free
+    if bandit.access.may_stop and value < 0:  # not playing is possible, and free
         value, pulls = 0.0, np.zeros_like(pulls)
     gains = _best_knowing(bandit, draws) - pulls[arm] * draws[:, arm]
     return Stopping(draws, mean, arm, value, max(0.0, float(np.quantile(gains, 0.95))))
@@ -180,25 +181,20 @@ def _draw(belief: Belief, keys: Array) -> Float[Array, "S K"]:
 
 def _periods(bandit: Bandit) -> float:
     """Periods that remain, on average where the end is not known."""
-    weights = bandit.period_weights()
-    if weights is None:
-        return float(int(bandit.remaining))
-    here = bandit.law.values[int(bandit.period)] if bandit.law and int(bandit.period) else 1.0
-    return float(weights.sum() + bandit.tail / here)
+    return total_weight(bandit) + bandit.end.beyond(int(bandit.period))
 
 
 def _pulls_alone(bandit: Bandit) -> Float[np.ndarray, " K"]:
     """How often each arm can be pulled from now on, if no other is."""
-    periods = np.full(bandit.num_arms, _periods(bandit))
-    if bandit.purse is None:
-        return periods
-    return np.minimum(periods, int(bandit.purse.money) // np.asarray(bandit.purse.costs))
+    if bandit.access.binds:
+        return np.asarray(bandit.access.most(bandit), np.float64)
+    return np.full(bandit.num_arms, _periods(bandit))
 
 
 def _best_knowing(bandit: Bandit, means: Float[np.ndarray, "S K"]) -> Float[np.ndarray, " S"]:
     """What knowing all means could earn, at the very most."""
     periods = _periods(bandit)
-    if bandit.purse is None:
+    if "budget" not in bandit.constraints:
         return periods * means.max(axis=1)
     # The relaxation in which pulls may be split: min over lam of lam M + T max_a (mu_a - lam c_a)+,
     # convex and piecewise linear in lam, so its least value is at a kink.

@@ -147,6 +147,7 @@ class _Reader:
 
     def _object(self, name: str, fields: dict[str, Any]) -> Any:
         cls = _class(name, self.what)
+        fields = _OLDER.get(name, dict)(fields)
         known = {field.name for field in dataclasses.fields(cls)}
         if known != set(fields):
             raise ValueError(
@@ -154,6 +155,30 @@ class _Reader:
                 f"fields ({', '.join(sorted(known ^ set(fields)))}): open it with that version"
             )
         return assemble(cls, {field: self.read(value) for field, value in fields.items()})
+
+
+def _with_limits(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a bandit, also of one that was stored when it had a slot for each constraint."""
+    if "access" in fields:
+        return fields
+    slots = ("delay", "purse", "survivor", "capped", "law", "tail")
+    delay, purse, survivor, capped, law, tail = (fields.pop(slot) for slot in slots)
+    if purse:
+        purse["fields"]["capped"] = capped
+    end = _of("horizons:Law", survivor=survivor, table=law, tail=tail) if survivor else None
+    return fields | {
+        "access": purse or _of("constraints:Free"),
+        "arrivals": delay or _of("constraints:Prompt"),
+        "end": end or _of("constraints:Sure"),
+    }
+
+
+def _of(name: str, **fields: Any) -> dict[str, Any]:
+    return {"class": f"irsppl.{name}", "fields": fields}
+
+
+# What older versions wrote for a class, as this one would.
+_OLDER = {"irsppl.bandit:Bandit": _with_limits}
 
 
 def _is_model(value: Any) -> bool:

@@ -355,11 +355,8 @@ class Experiment(Kept):
                 raise ConflictError(f"label {label!r} is taken; labels: {', '.join(state.labels)}")
             if getattr(belief, "num_arms", None) != 1:
                 raise ValueError(f"belief must be a belief of one arm, got {belief!r}")
-            if self._start.purse is not None:
-                raise ValueError("arms cannot be added where pulls cost money")
-            delay = self._start.delay
-            if delay is not None and not np.all(np.asarray(delay.cdf) == np.asarray(delay.cdf)[0]):
-                raise ValueError("arms cannot be added where each has a delay of its own")
+            for constraint in self._start.limits:
+                constraint.check_more_arms()
             if self._plan.floor * (len(state.open_arms) + 1) > 1:
                 raise ValueError(f"a floor of {self._plan.floor:g} leaves no room for one more arm")
             joined(state.held.current(), belief)  # refuses what does not fit

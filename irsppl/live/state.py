@@ -6,14 +6,12 @@ import array
 import json
 from collections.abc import Iterable
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from irsppl._fields import changed
 from irsppl.bandit import Bandit
 from irsppl.beliefs import sized
-from irsppl.delays import Delay
 from irsppl.live import beliefs
 from irsppl.live.codec import pack_with_models, unpack
 from irsppl.live.journal import Event
@@ -33,8 +31,9 @@ class State:
         self.held = beliefs.hold(start.belief)
         self.counts = np.zeros(start.num_arms, np.int64)
         self.waiting = np.zeros(start.num_arms, np.int64)  # pending pulls of each arm
-        self.money = None if start.purse is None else int(start.purse.money)
-        self.costs = None if start.purse is None else np.asarray(start.purse.costs).tolist()
+        self.money: int | None
+        self.costs: list[int] | None
+        self.money, self.costs = start.access.account()
         # By period: arm, PENDING or TOLD or EXPIRED, reward.
         self.arms = array.array("i")
         self.status = bytearray()
@@ -73,7 +72,7 @@ class State:
 
     @property
     def budget(self) -> float | None:
-        return None if self.money is None else self.money * self.start.purse.unit  # type: ignore[union-attr]
+        return self.start.access.restored(self.money).budget()
 
     # ---- events
     def apply(self, event: Event) -> None:
@@ -167,34 +166,25 @@ class State:
         pulled, seen = np.full(size, -1, np.int32), np.zeros(size, bool)
         pulled[: len(played)] = np.maximum(played, 0)
         seen[: len(played)] = ~waiting | (played < 0)
-        delay, purse, labels = start.delay, start.purse, tuple(self.labels[a] for a in arms)
+        access, arrivals, end = start.access.restored(self.money), start.arrivals, start.end
+        labels = start.labels
         if arms != list(range(start.num_arms)):
-            if delay is not None:
-                rows = [min(arm, start.num_arms - 1) for arm in arms]
-                fixed = None if delay.fixed is None else tuple(delay.fixed[row] for row in rows)
-                delay = Delay(delay.cdf[np.asarray(rows)], fixed)
-            if purse is not None:
-                purse = eqx.tree_at(lambda p: p.costs, purse, purse.costs[np.asarray(arms)])
-        if purse is not None:
-            purse = eqx.tree_at(lambda p: p.money, purse, jnp.asarray(self.money, jnp.int32))
-        fields = ("belief", "remaining", "period", "counts", "pulled", "seen", "delay", "purse")
-        made = eqx.tree_at(
-            lambda b: tuple(getattr(b, name) for name in fields),
+            access, arrivals = access.of_arms(arms), arrivals.of_arms(arms)
+            end = end.of_arms(arms)
+            labels = tuple(self.labels[a] for a in arms)
+        return changed(
             start,
-            (
-                belief,
-                jnp.asarray(self.remaining, jnp.int32),
-                jnp.asarray(self.period, jnp.int32),
-                jnp.asarray(self.counts[arms], jnp.int32),
-                jnp.asarray(pulled),
-                jnp.asarray(seen),
-                delay,
-                purse,
-            ),
-            is_leaf=lambda x: x is None,
+            belief=belief,
+            remaining=jnp.asarray(self.remaining, jnp.int32),
+            period=jnp.asarray(self.period, jnp.int32),
+            counts=jnp.asarray(self.counts[arms], jnp.int32),
+            pulled=jnp.asarray(pulled),
+            seen=jnp.asarray(seen),
+            access=access,
+            arrivals=arrivals,
+            end=end,
+            labels=labels,
         )
-        named = start.labels is not None or arms != list(range(start.num_arms))
-        return changed(made, labels=labels if named else None)
 
 
 def fold(start: Bandit, events: Iterable[Event], library: Library | None = None) -> State:

@@ -41,7 +41,7 @@ def ready(bandit: Bandit, delays: Int[Array, "K N"] | None, size: int) -> Int[Ar
 def by_arrival(bandit: Bandit, outcome: Outcome) -> tuple[Float[Array, "K N"], Int[Array, "K N+1"]]:
     """(rewards in order of arrival, `[a, s]`: how many are known at the decision s from now)."""
     size = outcome.rewards.shape[1]
-    if bandit.delay is None:
+    if not bandit.arrivals.late:
         known = pending_of(bandit)[:, None] + jnp.arange(size + 1)[None, :]
         return outcome.rewards, jnp.minimum(known, size)
     when = ready(bandit, outcome.delays, size)
@@ -58,7 +58,7 @@ def in_time(
     """(rewards, those known by the last decision first; `[a, c]`: how many of a's first c are)."""
     when = ready(bandit, outcome.delays, outcome.rewards.shape[1])
     known = counts_in_time(when, periods)
-    if bandit.delay is None:
+    if not bandit.arrivals.late:
         return outcome.rewards, known
     order = jnp.argsort(when > periods - 1, axis=1, stable=True)
     return jnp.take_along_axis(outcome.rewards, order, axis=1), known

@@ -39,7 +39,8 @@ class Penalty(eqx.Module):
     on_host: ClassVar[bool] = False
     # Whether JAX can trace `inner`.
     traceable: ClassVar[bool] = True
-    # Constraints of a bandit that it plans for: "delay", "budget", "horizon law".
+    # Constraints of a bandit that it plans for: "delay", "budget", "horizon law". A constraint of
+    # one's own may also name those that plan for it (`Constraint.planned_by`).
     serves: ClassVar[frozenset[str]] = frozenset()
 
     def kernels_serve(self, bandit: Bandit) -> bool:
@@ -156,19 +157,16 @@ def _payoffs(penalty: PayoffPenalty, bandit: Bandit, outcomes: Outcome) -> Any:
 
 # ---- shared by several penalties
 
-_INSTEAD = {
-    "delay": "'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero-separable'",
-    "budget": "'ts', 'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero'",
-    "horizon law": "'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero'",
-}
-
 
 def check_constraints(name: str, serves: frozenset[str], bandit: Bandit) -> None:
-    """Refuse a bandit whose constraints are not planned for."""
-    for constraint in sorted(bandit.constraints - serves):
+    """Refuse a bandit with a constraint for which neither side has said that it is planned for."""
+    for constraint in sorted(bandit.limits, key=lambda c: c.name):
+        if constraint.name in serves or name in constraint.planned_by:
+            continue
+        instead = constraint.instead or ", ".join(map(repr, sorted(constraint.planned_by)))
         raise ValueError(
-            f"{name} does not plan for a {constraint}, which this bandit has; use "
-            f"{_INSTEAD[constraint]}"
+            f"{name} does not plan for a {constraint.name}, which this bandit has; use "
+            f"{instead or 'a policy of your own'}"
         )
 
 
@@ -227,7 +225,7 @@ _MOST_COUNTED = 100_000
 def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
     """E[max_a mu_hat_a] before the decision n periods from now if every arm were always pulled.
 
-    n None: E[max_a mu_a]. None where there is no closed form or sum.
+    n None: E[max_a mu_a]. None where there is no closed form or sum, or an arm may not be pulled.
     """
     belief = bandit.belief
     if not isinstance(belief, ExactMax):
@@ -238,10 +236,13 @@ def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
         laws = belief.law(1)
         if laws is None or any(isinstance(law, Discrete) for law in laws):
             return None
-    if bandit.delay is not None:
-        if bandit.delay.fixed is None or bandit.pending:
+    if bandit.access.binds:
+        return None
+    if bandit.arrivals.late:
+        missed = bandit.arrivals.missed(belief.num_arms)
+        if missed is None or bandit.pending:
             return None
-        return belief.exact_expected_best(np.asarray([max(n - d, 0) for d in bandit.delay.fixed]))
+        return belief.exact_expected_best(np.asarray([max(n - d, 0) for d in missed]))
     if not belief.is_independent and bandit.pending:
         return None
     pending = bandit.pending_counts

@@ -122,7 +122,7 @@ class Length(Control):
         return view.schedule.periods.astype(np.float64)
 
     def mean(self, bandit: Bandit) -> float | None:
-        return None if bandit.survivor is None else total_weight(bandit)
+        return total_weight(bandit) if bandit.end.binds else None
 
 
 def controls(bandit: Bandit, levels: tuple[float, ...]) -> list[Control]:

@@ -29,8 +29,8 @@ class TwoForms(PayoffPenalty):
 
     def weights(self, bandit: Bandit) -> Float[Array, " N"] | None:
         """Chances that the periods to come are played, where the payoffs are weighted by them."""
-        weighted = bandit.survivor is not None and self.form == "survivor"
-        return bandit.weights() if weighted else None
+        weighted = bandit.end.binds and self.form == "survivor"
+        return bandit.end.weights(bandit) if weighted else None
 
     def periods(self, bandit: Bandit, outcome: Outcome) -> Int[Array, ""]:
         # Weighted periods are all planned for: how long this future lasts is not looked at.

@@ -49,7 +49,7 @@ class JointView(View):
         lone = noise[:, None] / np.sqrt(worth[:, None] + np.arange(horizon + 1))
         self.futures = Futures(rewards, natural_means((mean * worth, worth), rewards), lone[None])
         limits = np.full(bandit.num_arms, horizon)
-        self.schedule = Schedule(np.full(len(rewards), horizon), None, limits)
+        self.schedule = Schedule(bandit, np.full(len(rewards), horizon), None, limits)
         self.horizon, self.expected = horizon, float(horizon)
         found = _separable(bandit, outcomes)
         self._means, sds = (np.asarray(x, np.float64)[:, :, :horizon] for x in found)

@@ -1,14 +1,13 @@
 """What pulls pay in an inner problem: one class for each kind of payoff, and who solves it.
 
-A penalty returns one of these for a future; nobody but this file asks whether pulls cost money. A
-new kind of payoff is a class here with `solve` (traceable, one future); a `HostPayoff` also has
-`values`, by which a kernel solves batches on the CPU.
+A penalty returns one of these for a future; the bandit's `Access` knows the best plan where not
+every arm may always be pulled. A new kind of payoff is a class here with `solve` (traceable, one
+future); a `HostPayoff` also has `values`, by which a kernel solves batches on the CPU.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,9 +15,6 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from irsppl.bandit import Bandit
-from irsppl.budgets import Purse
-from irsppl.inner import knapsack
-from irsppl.inner.allocation import allocate, allocate_batch
 from irsppl.inner.lattice import solve_lattice
 
 
@@ -57,19 +53,12 @@ class PerArm(HostPayoff):
     each: Float[ArrayLike, "... K"]
 
     def solve(self, bandit: Bandit, periods: Int[Array, ""]) -> Inner:
-        each = jnp.asarray(self.each)
-        if bandit.purse is not None:
-            return _buy(bandit, "constant", jnp.where(bandit.purse.affordable(), each, -jnp.inf))
-        arm = jnp.argmax(each)
-        pulls = jnp.where(jnp.arange(len(each)) == arm, periods, 0)
-        return Inner(periods * each[arm], arm, pulls)
+        value, pulls = bandit.access.best_constant(bandit, jnp.asarray(self.each), periods)
+        return Inner(value, bandit.access.first(bandit, pulls), pulls)
 
     def values(self, bandit: Bandit, periods: np.ndarray) -> np.ndarray:
         each = np.asarray(self.each, np.float64)
-        if bandit.purse is None:
-            return periods * each.max(axis=1)
-        each = np.where(np.asarray(bandit.purse.affordable()), each, -np.inf)
-        return _bought(bandit, "constant", each)
+        return bandit.access.constant_values(bandit, each, periods)
 
 
 class PerPull(HostPayoff):
@@ -79,28 +68,14 @@ class PerPull(HostPayoff):
 
     def solve(self, bandit: Bandit, periods: Int[Array, ""]) -> Inner:
         total = jnp.pad(jnp.cumsum(jnp.asarray(self.each), axis=1), ((0, 0), (1, 0)))
-        if bandit.purse is not None:
-            most = _most_pulls(bandit, bandit.purse)
-            counts = jnp.arange(total.shape[1])[None, :]
-            return _buy(bandit, "groups", jnp.where(counts <= most[:, None], total, -jnp.inf))
-        value, pulls = allocate(total, periods)
-        # Any arm with a pull would be a first action; the most pulled one makes it like TS for
-        # long horizons (paper, Proposition on asymptotic behaviour).
-        return Inner(value, jnp.argmax(pulls), pulls)
+        value, pulls = bandit.access.best_groups(bandit, total, periods)
+        return Inner(value, bandit.access.first(bandit, pulls), pulls)
 
     def values(self, bandit: Bandit, periods: np.ndarray) -> np.ndarray:
         each = np.asarray(self.each)
         total = np.zeros((*each.shape[:2], each.shape[2] + 1))
         np.cumsum(each, axis=2, dtype=np.float64, out=total[:, :, 1:])
-        if bandit.purse is not None:
-            most = np.asarray(_most_pulls(bandit, bandit.purse))
-            counts = np.arange(total.shape[2])[None, :]
-            return _bought(bandit, "groups", np.where(counts <= most[:, None], total, -np.inf))
-        values = np.zeros(len(total))
-        for length in np.unique(periods[periods > 0]).tolist():
-            same = periods == length
-            values[same] = allocate_batch(total[same, :, : length + 1])[0]
-        return values
+        return bandit.access.group_plans(bandit, total, periods)[0]
 
 
 class PerPeriod(HostPayoff):
@@ -128,14 +103,12 @@ class PerMoney(HostPayoff):
     by_period: bool = eqx.field(static=True)
 
     def solve(self, bandit: Bandit, periods: Int[Array, ""]) -> Inner:
-        return _buy(bandit, "feedback", jnp.asarray(self.each), self.by_period)
+        each = jnp.asarray(self.each)
+        value, sequence = bandit.purse.best_feedback(bandit, each, self.by_period)
+        return Inner(value, sequence[0], _count(sequence, bandit.num_arms), sequence)
 
     def values(self, bandit: Bandit, periods: np.ndarray) -> np.ndarray:
-        assert bandit.purse is not None
-        each = np.asarray(self.each)[..., : int(bandit.purse.grid_money) + 1]
-        if self.by_period:
-            each = each[:, :, : int(bandit.remaining)]
-        return _bought(bandit, "feedback", each, self.by_period)
+        return bandit.purse.feedback_values(bandit, np.asarray(self.each), self.by_period)
 
 
 class PerCounts(Payoff):
@@ -149,56 +122,16 @@ class PerCounts(Payoff):
 
     def solve(self, bandit: Bandit, periods: Int[Array, ""]) -> Inner:
         num_arms, size = self.each.shape[:2]
-        allowed = None
-        if bandit.purse is not None:
-            costs = bandit.purse.costs
+        each, access, allowed = self.each, bandit.access, None
+        if access.binds:
             counts = jnp.meshgrid(*[jnp.arange(size)] * num_arms, indexing="ij")
-            left = bandit.purse.money - sum(n * costs[arm] for arm, n in enumerate(counts))
-            allowed = jnp.stack([left >= costs[arm] for arm in range(num_arms)])
-        value, sequence = solve_lattice(self.each, periods, num_arms, size, allowed)
+            allowed = access.allowed(bandit, counts)
+            if not access.may_stop:  # the solver would take `allowed` for leave to stop
+                each, allowed = jnp.where(allowed, each, -jnp.inf), None
+        value, sequence = solve_lattice(each, periods, num_arms, size, allowed)
         pulls = _count(sequence, num_arms)
-        return Inner(value, _most(pulls) if self.most_pulled else sequence[0], pulls, sequence)
-
-
-# ---- under a budget
-
-
-def _buy(bandit: Bandit, kind: str, table: Array, by_period: bool = False) -> Inner:
-    """How to spend what is left at best, stopping when nothing more pays."""
-    purse = bandit.purse
-    assert purse is not None
-    value, solution = getattr(knapsack, f"knapsack_{kind}")(
-        table,
-        purse.grid_costs,
-        purse.grid_money,
-        bandit.remaining,
-        cells=purse.cells,
-        size=bandit.size,
-        # The number of pulls is a state of its own beside the money.
-        bounded_periods=bandit.capped or by_period,
-    )
-    if kind == "feedback":
-        return Inner(value, solution[0], _count(solution, bandit.num_arms), solution)
-    return Inner(value, _most(solution), solution)
-
-
-def _bought(bandit: Bandit, kind: str, tables: np.ndarray, by_period: bool = False) -> Any:
-    purse = bandit.purse
-    assert purse is not None
-    periods = int(bandit.remaining) if bandit.capped or by_period else None
-    solve = getattr(knapsack, f"knapsack_{kind}_batch")
-    value, _ = solve(tables, np.asarray(purse.grid_costs), int(purse.grid_money), periods)
-    return np.asarray(value, np.float64)
-
-
-def _most_pulls(bandit: Bandit, purse: Purse) -> Int[Array, " K"]:
-    """What money buys of each arm; on a coarse grid it might seem to buy more."""
-    return jnp.minimum(purse.money // purse.costs, bandit.remaining)
-
-
-def _most(pulls: Int[Array, " K"]) -> Int[Array, ""]:
-    """The arm with the most pulls; -1 where it is best to stop."""
-    return jnp.where(jnp.sum(pulls) > 0, jnp.argmax(pulls), -1)
+        action = access.first(bandit, pulls) if self.most_pulled else sequence[0]
+        return Inner(value, action, pulls, sequence)
 
 
 def _count(sequence: Int[Array, " T"], num_arms: int) -> Int[Array, " K"]:

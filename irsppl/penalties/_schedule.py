@@ -16,10 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from irsppl._checks import host64
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate
-from irsppl.inner.knapsack import knapsack_groups_batch
 from irsppl.inner.leave_one_out import Futures, Plan
 from irsppl.outcomes import Outcome
 from irsppl.penalties._arrivals import at_each, in_time, periods_of
@@ -55,16 +53,10 @@ def horizons(bandit: Bandit, shares: tuple[float, ...]) -> np.ndarray:
 def plan_of(bandit: Bandit, shares: tuple[float, ...] = (1.0,)) -> Plan:
     """Rows, ends and units; shares of the horizon at which one-armed values end."""
     periods, pending = int(bandit.remaining), pending_counts(bandit)
-    units = np.ones(bandit.num_arms)
-    if bandit.purse is not None:
-        # What a pull takes of what is scarcest for it, money or periods, against a period's share.
-        costs, money = host64(bandit.purse.costs), float(bandit.purse.money)
-        units = np.maximum(costs / money * periods, 1.0 if bandit.capped else 0.0)
+    units = bandit.access.units(bandit)
     ends = []
     for horizon in horizons(bandit, shares):
-        shown = np.full(bandit.num_arms, float(horizon - 1))
-        if bandit.delay is not None:
-            shown = host64(bandit.delay.cdf)[:, : horizon - 1].sum(axis=1)
+        shown = bandit.arrivals.shown(bandit.num_arms, int(horizon))
         ends.append(np.ceil(pending + shown / units + 1 - 1e-9).astype(int))
     rows = periods + int(pending.max())
     each = np.minimum(np.stack(ends, axis=1), rows)
@@ -72,7 +64,7 @@ def plan_of(bandit: Bandit, shares: tuple[float, ...] = (1.0,)) -> Plan:
         rows,
         tuple(tuple(int(end) for end in row) for row in each),
         tuple(float(unit) for unit in units),
-        bandit.purse is not None,
+        bandit.access.may_stop,
     )
 
 
@@ -81,16 +73,13 @@ class Schedule:
     """Who may pull how often, and what a pull finds.
 
     periods [S]: how long each future goes on; known [S, K, T+1]: rewards of the row that can be
-    known before pull n (None where that is n); limits [K]: pulls that the money allows; costs,
-    money, bounded: a budget on its grid, and whether periods bind beside it.
+    known before pull n (None where that is n); limits [K]: pulls of each arm that are possible.
     """
 
+    bandit: Bandit
     periods: np.ndarray
     known: np.ndarray | None
     limits: np.ndarray
-    costs: np.ndarray | None = None
-    money: int = 0
-    bounded: bool = True
 
     def per_pull(self, rows: np.ndarray, only_new: bool = False) -> np.ndarray:
         """[..., K, T] of each pull, from numbers [..., K, >= T] along the rows; axes S first.
@@ -122,17 +111,9 @@ class Schedule:
 
     def solve(self, pays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(values [S], counts [S, K]) of the best plan; pays [S, K, T] by single pulls."""
-        from irsppl.inner.cpu.leave_one_out import solve_payoffs
-
         payoffs = np.zeros((*pays.shape[:2], pays.shape[2] + 1))
         np.cumsum(pays, axis=2, out=payoffs[:, :, 1:])
-        if self.costs is None:
-            return solve_payoffs(payoffs, self.periods)
-        dear = np.arange(payoffs.shape[2])[None, :] > self.limits[:, None]
-        payoffs[:, dear] = -np.inf
-        periods = int(self.periods.max()) if self.bounded else None
-        values, counts = knapsack_groups_batch(payoffs, self.costs, self.money, periods)
-        return np.asarray(values, np.float64), np.asarray(counts)
+        return self.bandit.access.group_plans(self.bandit, payoffs, self.periods)
 
 
 def read(bandit: Bandit, outcomes: Outcome) -> tuple[Futures, Schedule]:
@@ -158,17 +139,8 @@ def read(bandit: Bandit, outcomes: Outcome) -> tuple[Futures, Schedule]:
         means = path[:, :, : width + 1].astype(np.float64)
     sds = path_sds(bandit.belief, rewards, means)
     futures = Futures(rewards, means, sds, normals(bandit.belief, rewards, means, sds))
-    return futures, _limited(bandit, lengths, known)
-
-
-def _limited(bandit: Bandit, lengths: np.ndarray, known: np.ndarray | None) -> Schedule:
-    limits = np.full(bandit.num_arms, int(bandit.remaining))
-    purse = bandit.purse
-    if purse is None:
-        return Schedule(lengths, known, limits)
-    limits = np.minimum(limits, int(purse.money) // np.asarray(purse.costs).astype(int))
-    costs = np.asarray(purse.grid_costs).astype(int)
-    return Schedule(lengths, known, limits, costs, int(purse.grid_money), bandit.capped)
+    limits = np.asarray(bandit.access.most(bandit)).astype(int)
+    return futures, Schedule(bandit, lengths, known, limits)
 
 
 @eqx.filter_jit

@@ -77,7 +77,7 @@ class View:
 
 def _blend(bandit: Bandit, shares: tuple[float, ...], periods: np.ndarray) -> np.ndarray | None:
     """[S, shares, blocks]: the ends of a future's own horizon between those of the tables."""
-    if bandit.survivor is None:
+    if not bandit.end.binds:
         return None
     nodes = horizons(bandit, shares)
     ends = periods[:, None] * np.asarray(shares)[None, :]

@@ -37,23 +37,24 @@ class FF(PayoffPenalty):
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def check(self, bandit: Bandit) -> None:
-        if bandit.purse is not None and bandit.delay is not None and bandit.delay.fixed is None:
+        paid = "budget" in bandit.constraints
+        if paid and bandit.arrivals.missed(bandit.num_arms) is None:
             raise ValueError(
                 f"{self.name} with a budget needs a fixed delay, not a random one; use 'irs.fh'"
             )
 
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerPeriod | PerMoney:
-        if bandit.purse is not None:
+        if "budget" in bandit.constraints:
             return self._per_money(bandit, bandit.purse, outcome)
         belief = outcome.belief or bandit.belief
-        if bandit.delay is None:
+        if not bandit.arrivals.late:
             num_arms, size = outcome.rewards.shape
             every = np.broadcast_to(np.arange(size + 1), (num_arms, size + 1))
             means = after_pending(bandit, belief.along(outcome.rewards).means(every))[:, :-1]
         else:
             rewards, known = by_arrival(bandit, outcome)
             means = belief.along(rewards).means(known[:, :-1])
-        weights = bandit.weights().astype(means.dtype)[: means.shape[1]]
+        weights = bandit.end.weights(bandit).astype(means.dtype)[: means.shape[1]]
         return PerPeriod(weights[None, :] * means, weights > 0)
 
     def _per_money(self, bandit: Bandit, purse: Purse, outcome: Outcome) -> PerMoney:
@@ -61,7 +62,7 @@ class FF(PayoffPenalty):
         spent = jnp.arange(purse.cells + 1)
         known = spent[:, None] // purse.grid_costs[None, :]  # [cells + 1, K]
         known = known + pending_of(bandit)[None, :]
-        by_period = bandit.capped or bandit.delay is not None
+        by_period = purse.capped or bandit.arrivals.late
         rewards = outcome.rewards
         if by_period:
             # Fixed delays keep an arm's rewards in order, so the two limits are one: the smaller.
@@ -71,7 +72,7 @@ class FF(PayoffPenalty):
         return PerMoney(belief.along(rewards).means(jnp.moveaxis(known, -1, 0)), by_period)
 
     def exact(self, bandit: Bandit) -> float | None:
-        if bandit.purse is not None or int(bandit.remaining) > MOST_QUADRATURES:
+        if int(bandit.remaining) > MOST_QUADRATURES:
             return None
         weights = bandit.period_weights()
         total = 0.0

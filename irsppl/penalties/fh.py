@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import counts_in_time, in_time, pending_of, ready
+from irsppl.penalties._arrivals import at_each, counts_in_time, in_time, pending_of, ready
 from irsppl.penalties._base import (
     MOST_QUADRATURES,
     exact_max_after,
@@ -40,16 +39,15 @@ class FH(TwoForms):
         belief = outcome.belief or bandit.belief
         rewards, known = in_time(bandit, outcome, self.periods(bandit, outcome))
         future = belief.along(rewards)
-        if bandit.purse is None:
-            means = future.means(known[:, -1])
-            weights = self.weights(bandit)
-            if weights is not None:
-                return PerPeriod(weights[None, :] * means[:, None], weights > 0)
+        counts = self._counts(bandit, known, belief.is_independent)
+        if len(counts) == 1:
+            means = future.means(counts[0])
+        else:
+            means = jnp.diagonal(future.means(counts.T))
+        weights = self.weights(bandit)
+        if weights is None:
             return PerArm(means)
-        counts = self._bought(bandit, known)
-        if belief.is_independent:
-            return PerArm(future.means(jnp.diagonal(counts)))
-        return PerArm(jnp.diagonal(future.means(counts.T)))
+        return PerPeriod(weights[None, :] * means[:, None], weights > 0)
 
     def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerArm | None:
         means = host_future_means(bandit, outcomes)
@@ -63,31 +61,27 @@ class FH(TwoForms):
                 known = known + bandit.pending_counts
             return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.size))
         survivor = self.form == "survivor"
-        periods = None if survivor else bandit.sample_periods(key, running=True)
+        periods = None if survivor else bandit.end.sample(key, bandit, running=True)
         periods = bandit.remaining if periods is None else periods
-        when = ready(bandit, bandit.sample_delays(key), bandit.size)
-        counts = counts_in_time(when, periods)
-        if bandit.purse is None:
-            known = counts[:, -1]
-            return jnp.argmax(bandit.belief.sample_future_means(key, known, bandit.size))
-        if not bandit.belief.is_independent:
+        when = ready(bandit, bandit.arrivals.sample(key, bandit), bandit.size)
+        independent = bandit.belief.is_independent
+        counts = self._counts(bandit, counts_in_time(when, periods), independent)
+        if len(counts) > 1:
             return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
-        known = jnp.diagonal(self._bought(bandit, counts))
-        means = bandit.belief.sample_future_means(key, known, bandit.size)
+        means = bandit.belief.sample_future_means(key, counts[0], bandit.size)
         return jnp.asarray(PerArm(means).solve(bandit, periods).action)
 
-    def _bought(self, bandit: Bandit, known: Int[Array, "K N+1"]) -> Int[Array, "K K"]:
-        """`[a, b]`: rewards of b that can be known at a pull of a, which must be paid as well."""
-        assert bandit.purse is not None
-        costs, money = bandit.purse.costs, bandit.purse.money
-        most = jnp.maximum((money - costs)[:, None], 0) // costs[None, :]
-        most = jnp.minimum(most + pending_of(bandit)[None, :], known.shape[1] - 1)
-        return jax.vmap(lambda row: jax.vmap(lambda k, n: k[n])(known, row))(most)
+    def _counts(
+        self, bandit: Bandit, known: Int[Array, "K N+1"], independent: bool
+    ) -> Int[Array, "M K"]:
+        """`[a, b]`: rewards of b that can be known at a pull of a; M = 1 where any a will do."""
+        most = bandit.access.before(bandit)
+        if independent and len(most) > 1:  # an arm's own rewards are all that matter
+            most = jnp.diagonal(most)[None, :]
+        return at_each(known, (most + pending_of(bandit)[None, :]).T).T
 
     def exact(self, bandit: Bandit) -> float | None:
         remaining = int(bandit.remaining)
-        if bandit.purse is not None:
-            return None
         weights = bandit.period_weights()
         if weights is None or self.form == "survivor":
             best = exact_max_after(bandit, remaining - 1)

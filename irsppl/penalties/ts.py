@@ -33,7 +33,5 @@ class TS(PayoffPenalty):
         return jnp.asarray(means.solve(bandit, bandit.remaining).action)
 
     def exact(self, bandit: Bandit) -> float | None:
-        if bandit.purse is not None:
-            return None
         best = exact_max_after(bandit, None)
         return None if best is None else total_weight(bandit) * best

@@ -33,14 +33,14 @@ class VZero(TwoForms):
     def check(self, bandit: Bandit) -> None:
         if self._over_counts(bandit):
             check_size(self.name, bandit.num_arms, bandit.size, "'irs.v-zero-separable'")
-            if bandit.delay is not None:
+            if bandit.arrivals.late:
                 raise ValueError(
                     f"{self.name} plans over counts of pulls here, which do not tell what a delay "
                     "has let through; use 'irs.v-zero-separable'"
                 )
 
     def check_bound(self, bandit: Bandit) -> None:
-        if bandit.delay is not None:
+        if bandit.arrivals.late:
             raise ValueError(
                 f"{self.name} gives no bound under a delay, because what a pull pays would depend "
                 "on the order of the pulls; use 'irs.v-zero-separable', 'irs.fh' or 'irs.ff'"

@@ -51,9 +51,9 @@ class VZeroSeparable(PayoffPenalty):
         if not isinstance(future, CorrelatedFuture):
             return at_each(future.own_means(), own)
         others = jnp.maximum(periods - 1 - n, 0)
-        if bandit.purse is not None:
+        if "budget" in bandit.constraints:
             return _bought(future, bandit, own, others, known)
-        if bandit.delay is None and bandit.pending_counts is None:
+        if not bandit.arrivals.late and bandit.pending_counts is None:
             return future.separable(own, jnp.minimum(others, size))[0]
         return future.separable(own, at_each(known, pending + others[None, :]))[0]
 
@@ -62,14 +62,13 @@ def _bought(
     future: Future, bandit: Bandit, own: Array, others: Array, known: Array
 ) -> Float[Array, "K N"]:
     """The same where the other arms' rewards must be paid from what is left."""
-    assert bandit.purse is not None
-    costs, money = bandit.purse.costs, bandit.purse.money
+    purse = bandit.purse
     n, pending = jnp.arange(own.shape[1]), pending_of(bandit)
 
     def of_arm(arm: Array) -> Array:
-        left = jnp.maximum(money - (n + 1) * costs[arm], 0)
-        most = jnp.minimum(left[None, :] // costs[:, None], others[None, :])  # [K, N]
-        counts = at_each(known, most + pending[:, None])
+        left = purse.money - (n + 1) * purse.costs[arm]
+        most = jnp.minimum(purse.bought(left), others[:, None])  # [N, K]
+        counts = at_each(known, (most + pending[None, :]).T)
         return future.means(counts.at[arm].set(own[arm]))[arm]
 
     return jax.vmap(of_arm)(jnp.arange(bandit.num_arms))

@@ -34,15 +34,9 @@ class Policy(eqx.Module):
     deterministic: ClassVar[bool] = False
     # False: decides on the host from concrete bandits only: by a compiled rule, or one at a time.
     traceable: ClassVar[bool] = True
-
-    @property
-    def serves(self) -> frozenset[str]:
-        """Constraints of a bandit that it can be played under.
-
-        A policy that looks at the belief alone works with what has arrived, and does not mind when
-        play ends; money it must know of.
-        """
-        return frozenset({"delay", "horizon law"})
+    # Constraints that it can be played under. What looks at the belief alone works with what has
+    # arrived, and does not mind when play ends; which arms may be pulled it must know of.
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "horizon law"})
 
     @abc.abstractmethod
     def __call__(self, key: Array, bandit: Bandit) -> Int[Array, ""]:

@@ -32,10 +32,6 @@ class AgentPolicy(Policy):
     arms: tuple[Hashable, ...] | None = eqx.field(static=True)
     label: str = eqx.field(static=True)
 
-    @property
-    def serves(self) -> frozenset[str]:
-        return frozenset({"delay", "horizon law"})
-
     def check(self, bandit: Bandit) -> None:
         agent_arms = self._arms(self.make(0), bandit.num_arms)
         if len(agent_arms) != bandit.num_arms:

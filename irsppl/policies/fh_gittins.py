@@ -24,12 +24,10 @@ class FHGittins(Policy):
     """
 
     name: ClassVar[str] = "fh-gittins"
+    # Its tables are for rewards that come at once and a known end.
+    serves: ClassVar[frozenset[str]] = frozenset()
     deterministic: ClassVar[bool] = True
     traceable: ClassVar[bool] = False
-
-    @property
-    def serves(self) -> frozenset[str]:
-        return frozenset()  # its tables are for rewards that come at once and a known end
 
     def check(self, bandit: Bandit) -> None:
         require_bernoulli(bandit, self.name)

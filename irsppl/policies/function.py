@@ -15,8 +15,6 @@ from irsppl.bandit import Bandit
 from irsppl.policies._base import Player, Policy
 from irsppl.policies._tracing import why_plain
 
-_EVERYTHING = frozenset({"delay", "budget", "horizon law"})
-
 
 class FunctionPolicy(Policy):
     """`function(key, bandit) -> arm`; -1 stops where there is a budget."""
@@ -24,9 +22,8 @@ class FunctionPolicy(Policy):
     name: ClassVar[str] = "function"
     function: Callable[[Array, Bandit], Any] = eqx.field(static=True)
 
-    @property
-    def serves(self) -> frozenset[str]:
-        return _EVERYTHING
+    def verify(self, bandit: Bandit) -> None:
+        """It sees the bandit, and so every constraint."""
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         arm = jnp.asarray(self.function(key, bandit))
@@ -53,9 +50,8 @@ class PlainPolicy(Policy):
     function: Callable[[Array, Bandit], Any] = eqx.field(static=True)
     reason: str = eqx.field(static=True)
 
-    @property
-    def serves(self) -> frozenset[str]:
-        return _EVERYTHING
+    def verify(self, bandit: Bandit) -> None:
+        """As for `FunctionPolicy`."""
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         return self.function(key, bandit)
@@ -78,8 +74,8 @@ class ArmCheck:
     """Reads what a policy of that label returns on such a bandit."""
 
     def __init__(self, label: str, bandit: Bandit):
-        self.label, self.num_arms = label, bandit.num_arms
-        self.least = 0 if bandit.purse is None else -1  # -1: to stop
+        self.label, self.num_arms, self.access = label, bandit.num_arms, bandit.access
+        self.least = -1 if bandit.access.may_stop else 0  # -1: to stop
 
     def __call__(self, arm: Any) -> int:
         """The arm as an int; `ValueError` where it is none."""
@@ -96,6 +92,11 @@ class ArmCheck:
         return number
 
     def error(self, arm: int) -> ValueError:
+        if 0 <= arm < self.num_arms:
+            return ValueError(
+                f"policy {self.label!r} returned arm {arm} when it may not be pulled "
+                f"({self.access.name}): bandit.access.allowed(bandit) tells which may"
+            )
         valid = f"arms are 0 to {self.num_arms - 1}" + (" or -1 to stop" if self.least else "")
         why = ": play may stop only where there is a budget" if arm == -1 else ""
         return ValueError(f"policy {self.label!r} returned arm {arm}, but {valid}{why}")

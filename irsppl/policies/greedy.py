@@ -15,21 +15,15 @@ class Greedy(Policy):
     """The myopic arm, optimal only when one period is left."""
 
     name: ClassVar[str] = "greedy"
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
     deterministic: ClassVar[bool] = True
 
-    @property
-    def serves(self) -> frozenset[str]:
-        return frozenset({"delay", "budget", "horizon law"})
-
     def __call__(self, key: Array, bandit: Bandit) -> Array:
-        mean = bandit.belief.predictive_mean()
-        if bandit.purse is not None:
-            return best_affordable(bandit, mean)
-        return jnp.argmax(mean)
+        return best_allowed(bandit, bandit.belief.predictive_mean())
 
 
-def best_affordable(bandit: Bandit, score: Float[Array, " K"]) -> Int[Array, ""]:
-    """The arm with the best score that can be paid; -1, to stop, where all would lose."""
-    assert bandit.purse is not None
-    score = jnp.where(bandit.purse.affordable(), score, -jnp.inf)
-    return jnp.where(jnp.max(score) >= 0, jnp.argmax(score), -1)
+def best_allowed(bandit: Bandit, score: Float[Array, " K"]) -> Int[Array, ""]:
+    """The arm with the best score that may be pulled; -1 where play may stop and all would lose."""
+    score = jnp.where(bandit.access.allowed(bandit), score, -jnp.inf)
+    arm = jnp.argmax(score)
+    return jnp.where(jnp.max(score) >= 0, arm, -1) if bandit.access.may_stop else arm

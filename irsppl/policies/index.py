@@ -34,6 +34,7 @@ class Index(Policy):
     """
 
     name: ClassVar[str] = "irs.index"
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
     num_futures: int = eqx.field(static=True)
     lookahead: int | None = eqx.field(static=True)
     star: bool = eqx.field(static=True)
@@ -46,10 +47,6 @@ class Index(Policy):
         self.star = star
 
     @property
-    def serves(self) -> frozenset[str]:
-        return frozenset({"delay", "budget", "horizon law"})
-
-    @property
     def grows(self) -> bool:
         return self.lookahead is None
 
@@ -57,19 +54,19 @@ class Index(Policy):
         return not self.star and last_period(bandit)
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
-        if bandit.purse is None:
+        if not bandit.access.binds:
             return jnp.argmax(self.indices(key, bandit, only_best=True))
         return self.priced(bandit, self.indices(key, bandit))
 
     def priced(self, bandit: Bandit, indices: Float[Array, " K"]) -> Array:
-        """The arm to pull under a budget, given the indices."""
+        """The arm to pull where not every one may always be, given the indices."""
         return jnp.asarray(PerArm(indices).solve(bandit, bandit.remaining).action)
 
     def indices(self, key: Array, bandit: Bandit, only_best: bool = False) -> Float[Array, " K"]:
         """The sampled index of each arm; only_best: no closer than it takes to find the best."""
         keys = jax.random.split(key, self.num_futures)
         size = self.lookahead
-        if size is None or size >= bandit.size or bandit.delay is not None:
+        if size is None or size >= bandit.size or bandit.arrivals.late:
             outcomes = jax.vmap(bandit.sample_outcome)(keys)
             return self.indices_given(bandit, outcomes, only_best)
 
@@ -78,7 +75,7 @@ class Index(Policy):
             # they arrive beforehand, and means along the future start from the belief they leave.
             belief = settled(side_key(key, "pending"), bandit).belief
             outcome = belief.draw(key, size)
-            periods = bandit.sample_periods(key, running=True)
+            periods = bandit.end.sample(key, bandit, running=True)
             return Outcome(outcome.means, outcome.rewards, belief, periods=periods)
 
         return self.indices_given(bandit.trimmed(size), jax.vmap(look)(keys), only_best)
@@ -92,7 +89,7 @@ class Index(Policy):
         if self.lookahead is not None and bandit.pending_counts is None:
             size = min(size, self.lookahead)  # nothing pending: later rewards are not needed
 
-        in_order = bandit.delay is None and bandit.pending_counts is None
+        in_order = not bandit.arrivals.late and bandit.pending_counts is None
 
         def on_time(table: Array, known: Array) -> Array:
             return table if in_order else at_each(table, known)
@@ -104,9 +101,8 @@ class Index(Policy):
             horizon = periods_of(bandit, outcome)
             if self.lookahead is not None:
                 horizon = jnp.minimum(horizon, self.lookahead)
-            if bandit.purse is not None:  # an arm that cannot be paid is left out later
-                paid = bandit.purse.money // bandit.purse.costs
-                horizon = jnp.clip(paid, 1, horizon)
+            if bandit.access.binds:  # an arm that may not be pulled is left out later
+                horizon = jnp.clip(bandit.access.most(bandit), 1, horizon)
             return future, known, on_time(future.own_means(), known), horizon
 
         futures, counts, means, horizons = jax.vmap(look)(outcomes)

@@ -20,10 +20,6 @@ class IRS(Policy):
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         return self.penalty.decide(key, bandit)
 
-    @property
-    def serves(self) -> frozenset[str]:
-        return self.penalty.serves
-
     def verify(self, bandit: Bandit) -> None:
         self.penalty.verify(bandit)
 

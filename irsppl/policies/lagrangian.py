@@ -26,15 +26,13 @@ class LagrangianIndex(Policy):
     """
 
     name: ClassVar[str] = "lagr"
+    # Its tables are for rewards that come at once and a known end.
+    serves: ClassVar[frozenset[str]] = frozenset()
     traceable: ClassVar[bool] = False
     tie: str = eqx.field(static=True)
 
     def __init__(self, tie: str = "random"):
         self.tie = one_of("tie", tie, ("random", "optimal"))
-
-    @property
-    def serves(self) -> frozenset[str]:
-        return frozenset()  # its tables are for rewards that come at once and a known end
 
     def check(self, bandit: Bandit) -> None:
         check_plannable(bandit, "lagr-rt" if self.tie == "random" else "lagr-ot")

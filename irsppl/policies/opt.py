@@ -21,12 +21,9 @@ class Opt(Policy):
     """
 
     name: ClassVar[str] = "opt"
+    serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})
     deterministic: ClassVar[bool] = True
     traceable: ClassVar[bool] = False
-
-    @property
-    def serves(self) -> frozenset[str]:
-        return frozenset({"horizon law"})
 
     def check(self, bandit: Bandit) -> None:
         optimal_table(bandit, from_root=False)

@@ -83,12 +83,13 @@ def play_traced(
 def play_constrained(
     policy: Policy, bandit: Bandit, outcomes: Outcome, keys: Array
 ) -> tuple[Int[Array, "S T"], Bool[Array, "S T"]]:
-    """The same where rewards come late, pulls cost money or play may end: -1 where none is made.
+    """The same where rewards come late, arms may be out of reach or play may end: -1 for no pull.
 
-    Beside the arms: where the policy named one that there is not.
+    Beside the arms: where the policy named one that there is not, or that may not be pulled; but
+    where play may stop, the latter ends it.
     """
-    waiting = pending_of(bandit)
-    least = 0 if bandit.purse is None else -1  # -1: to stop
+    waiting, may_stop, late = pending_of(bandit), bandit.access.may_stop, bandit.arrivals.late
+    least = -1 if may_stop else 0  # -1: to stop
 
     def one(outcome: Outcome, key: Array) -> tuple[Array, Array]:
         state = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
@@ -98,23 +99,23 @@ def play_constrained(
         def step(carry: Any, t: Array) -> tuple[Any, tuple[Array, Array]]:
             dynamic, due, owed, playing = carry
             state = eqx.combine(dynamic, static)
-            if bandit.delay is not None:
+            if late:
                 state = _deliver_due(state, due, owed)
             arm = policy(jax.random.fold_in(key, t), state).astype(jnp.int32)
             asked = playing & (state.remaining > 0)
             # JAX would quietly take the nearest arm, or count from the end.
             unknown = asked & ((arm < least) | (arm >= bandit.num_arms))
-            playing = asked & (arm >= 0) & ~unknown
-            if state.purse is not None:
-                playing = playing & state.purse.affordable()[arm]
+            allowed = state.access.allowed(state)[arm]
+            unknown = unknown if may_stop else unknown | (asked & ~allowed)
+            playing = asked & (arm >= 0) & ~unknown & allowed
             column = waiting[arm] + state.counts[arm] - bandit.counts[arm]
             reward = outcome.rewards[arm, column]
-            if bandit.delay is None:
+            if not late:
                 after = advance(state, arm, reward)
             else:
                 assert outcome.delays is not None
-                late = state.period + outcome.delays[arm, column] + 1
-                due, owed = due.at[state.period].set(late), owed.at[state.period].set(reward)
+                known = state.period + outcome.delays[arm, column] + 1
+                due, owed = due.at[state.period].set(known), owed.at[state.period].set(reward)
                 after = advance_unseen(state, arm)
             moved, stayed = (eqx.filter(x, eqx.is_array) for x in (after, state))
             dynamic = jax.tree.map(lambda a, b: jnp.where(playing, a, b), moved, stayed)
@@ -132,7 +133,7 @@ def play_constrained(
 
 def _pending_rewards(bandit: Bandit, outcome: Outcome) -> tuple[Array, Array]:
     """By number of the pull: the period from which its reward is known, and the reward."""
-    if bandit.delay is None or bandit.pulled is None or bandit.seen is None:
+    if not bandit.arrivals.late or bandit.pulled is None or bandit.seen is None:
         return jnp.zeros(0, jnp.int32), jnp.zeros(0, outcome.rewards.dtype)
     size = bandit.pulled.shape[0]
     arms = jnp.maximum(bandit.pulled, 0)

@@ -171,17 +171,14 @@ def _play_one(
 ) -> None:
     """One replication; writes the arms."""
     player = policy.player(seed_of(key), bandit)
-    follow = player.reads_bandit
+    access, late_rewards = bandit.access, bandit.arrivals.late
+    follow = player.reads_bandit or access.binds
     remaining, now = int(bandit.remaining), int(bandit.period)
     periods = remaining if host.periods is None else min(remaining, int(host.periods[i]))
     keys: list[Any] = list(_keys(key, np.uint32(0), bandit.size)) if follow else [key] * bandit.size
     column = host.waiting.copy()
     leaves, owed = state.leaves, _pending(bandit, host, i)
     seen_bandit = bandit
-    money, costs = 0, np.zeros(0, np.int64)
-    pays, late_rewards = bandit.purse is not None, bandit.delay is not None
-    if bandit.purse is not None:
-        money, costs = int(bandit.purse.money), np.asarray(bandit.purse.costs, np.int64)
     for t in range(periods):
         for due in [entry for entry in owed if entry[0] <= now + t]:
             _, pull, arm, reward = due
@@ -191,14 +188,16 @@ def _play_one(
                 leaves = state.step(deliver, leaves, np.int32(pull), reward)
         if follow:
             seen_bandit = state.bandit(leaves)
+        if access.binds and int(seen_bandit.remaining) <= 0:
+            return
         arm = read(player.decide(keys[t], seen_bandit))
         clock.tick()
         if arm < 0:
             return
-        if pays:
-            if costs[arm] > money:  # it cannot be paid: play ends
+        if access.binds and not seen_bandit.access.allowed(seen_bandit)[arm]:
+            if access.may_stop:
                 return
-            money -= int(costs[arm])
+            raise read.error(arm)
         arms[t] = arm
         reward = host.rewards[i, arm, column[arm]]
         if not late_rewards:
@@ -212,11 +211,6 @@ def _play_one(
             if follow:
                 leaves = state.step(advance_unseen, leaves, np.int32(arm))
         column[arm] += 1
-        remaining -= 1
-        if pays:
-            remaining = min(remaining, money // int(costs.min()))
-        if remaining <= 0:
-            return
 
 
 def _pending(bandit: Bandit, host: _Host, i: int) -> list[tuple[int, int, int, Any]]:

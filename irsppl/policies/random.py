@@ -13,15 +13,13 @@ from irsppl.policies._base import Policy
 
 
 class Random(Policy):
-    """Every arm with probability 1 / K."""
+    """Every arm that may be pulled with the same probability."""
 
     name: ClassVar[str] = "random"
-
-    @property
-    def serves(self) -> frozenset[str]:
-        return frozenset({"delay", "budget", "horizon law"})
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
-        if bandit.purse is not None:  # among the arms that can be paid
-            return jax.random.categorical(key, jnp.where(bandit.purse.affordable(), 0.0, -jnp.inf))
+        if bandit.access.binds:
+            allowed = bandit.access.allowed(bandit)
+            return jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf))
         return jax.random.randint(key, (), 0, bandit.num_arms)

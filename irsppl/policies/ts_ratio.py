@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from irsppl.bandit import Bandit
 from irsppl.policies._base import Policy
-from irsppl.policies.greedy import best_affordable
+from irsppl.policies.greedy import best_allowed
 
 
 class TSRatio(Policy):
@@ -19,19 +19,15 @@ class TSRatio(Policy):
     """
 
     name: ClassVar[str] = "ts-ratio"
-
-    @property
-    def serves(self) -> frozenset[str]:
-        return frozenset({"delay", "budget"})
+    serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget"})
 
     def check(self, bandit: Bandit) -> None:
-        if bandit.purse is None:
+        if "budget" not in bandit.constraints:
             raise ValueError(
                 "ts-ratio is for bandits with costs and a budget, Bandit(belief, costs=..., "
                 "budget=...); use 'ts' here"
             )
 
     def __call__(self, key: Array, bandit: Bandit) -> Array:
-        assert bandit.purse is not None
         means = bandit.belief.sample_means(key)
-        return best_affordable(bandit, means / bandit.purse.costs)
+        return best_allowed(bandit, means / bandit.purse.costs)

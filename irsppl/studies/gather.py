@@ -180,7 +180,7 @@ class Gather:
 
     def _told_bound(self, bound: Bound, horizon: int) -> tuple[float, ...]:
         bandit = self.work.bandits[horizon]
-        if bandit.tail > 0:
+        if bandit.end.beyond(int(bandit.period)) > 0:
             key = jax.random.key(self.work.key)
             bound = with_tail(bandit, {bound.penalty: bound}, key)[bound.penalty]
         return bound.value, bound.stderr, bound.regret_bound, bound.regret_stderr

@@ -279,11 +279,23 @@ class Problem:
         {delay: probability} for random delays, independent of everything else.
     costs, budget : cost of a pull of each arm `[K]` and the total; stopping early is then allowed.
     survival : gamma_t = P(T >= t) for t = 1, 2, ...; `[T]`.
+    available : periods that pass before each arm can be pulled, `[K]`.
     """
 
-    def __init__(self, belief, horizon=None, *, delay=0, costs=None, budget=None, survival=None):
+    def __init__(
+        self,
+        belief,
+        horizon=None,
+        *,
+        delay=0,
+        costs=None,
+        budget=None,
+        survival=None,
+        available=None,
+    ):
         self.belief = belief
         arms = belief.num_arms
+        self.available = (0,) * arms if available is None else tuple(available)
         if np.ndim(delay) == 0 and not isinstance(delay, dict):
             delay = [delay] * arms
         self.delay_laws = [d if isinstance(d, dict) else {d: 1.0} for d in delay]
@@ -314,12 +326,16 @@ class Problem:
 
     def options(self, actions):
         """Arms that may be pulled after `actions`, in increasing order."""
-        if len(actions) >= self.periods:
+        return self.options_after(len(actions), self.spent(actions))
+
+    def options_after(self, played, spent):
+        """The same after so many periods, with so much spent."""
+        if played >= self.periods:
             return []
+        arms = [a for a, first in enumerate(self.available) if first <= played]
         if self.costs is None:
-            return list(range(self.belief.num_arms))
-        left = self.budget - self.spent(actions)
-        return [a for a, cost in enumerate(self.costs) if cost <= left]
+            return arms
+        return [a for a in arms if self.costs[a] <= self.budget - spent]
 
     def sequences(self):
         """Every complete run: all feasible action sequences, shorter ones too if one may stop."""
@@ -587,12 +603,8 @@ class _Optimal:
         return 1, self.problem.belief.empty(), (), Fraction(0)
 
     def options(self, state):
-        problem, (period, _, _, spent) = self.problem, state
-        if period > problem.periods:
-            return []
-        if problem.costs is None:
-            return range(problem.belief.num_arms)
-        return [a for a, c in enumerate(problem.costs) if c <= problem.budget - spent]
+        period, _, _, spent = state
+        return self.problem.options_after(period - 1, spent)
 
     def _value(self, state):
         values = [self.action_value(state, arm) for arm in self.options(state)]
