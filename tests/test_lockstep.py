@@ -19,7 +19,7 @@ from scipy import stats
 
 import irsppl
 from irsppl import engine
-from irsppl.beliefs._batch import atom_laws
+from irsppl.beliefs._batch import laws
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning, thin
 from irsppl.engine import dispatch
 from irsppl.engine.families import start_of
@@ -180,10 +180,11 @@ def test_a_thinned_cloud_is_the_whole_in_small():
 
 def test_atoms_are_an_experiment():
     belief = irsppl.from_numpyro(known_noise, num_arms=1, representation="quadrature")
-    own = {name: np.asarray(leaf)[0] for name, leaf in belief.params[0].items()}
-    weights = np.exp(np.asarray(belief.log_weights[0]))
-    seed = np.array([0, 5], np.uint32)
-    mass = np.asarray(atom_laws(belief.models[0], 256, own, weights, seed), np.float64)[0]
+    own = {name: np.asarray(leaf) for name, leaf in belief.params[0].items()}
+    weights = np.exp(np.asarray(belief.log_weights))
+    seeds, model = np.array([[0, 5]], np.uint32), belief.models[0]
+    mass = np.asarray(laws(model, 256, own, weights, seeds, np.int32(1)), np.float64)[0, 0]
+    weights = weights[0]
     assert np.allclose(mass.sum(axis=0), 1, atol=1e-5)
     joint = mass * weights[None, :]
     chance, mu = joint.sum(axis=1), np.asarray(belief.mu[0], np.float64)

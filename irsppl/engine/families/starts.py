@@ -154,10 +154,11 @@ def _tables(held: Held, atoms: int) -> cloud.Tables:
     for model, group, own in zip(held.models, held.groups, held.params, strict=True):
         for place, c in enumerate(group):
             if atoms:
-                one = {name: leaf[place] for name, leaf in own.items()}
-                weights, seed = held.weights[c].astype(held.dtype), np.array([0, c], np.uint32)
-                made = np.asarray(batch.atom_laws(model, atoms, one, weights, seed))
-                mass[slice(None) if held.joint else slice(c, c + 1)] = made
+                one = {name: leaf[place : place + 1] for name, leaf in own.items()}
+                weights = held.weights[c : c + 1].astype(held.dtype)
+                seeds = np.array([[0, c]], np.uint32)
+                made = np.asarray(batch.laws(model, atoms, one, weights, seeds, np.int32(1)))
+                mass[slice(None) if held.joint else slice(c, c + 1)] = made[0]
     return cloud.Tables(held.mu, mass, np.zeros((arms, 0)))
 
 

@@ -1,0 +1,225 @@
+"""New points for clouds that have degenerated, by importance sampling.
+
+A Gaussian with wide tails is fitted to a cloud; evenly spread points are taken from it and weighed
+by the posterior given all data over the density they come from. That costs one posterior density a
+point, where MCMC needs many, and leaves no copies. Where the weights come out uneven, the next fit
+is to these points; clouds that stay uneven (many latents, several humps) are for MCMC to move.
+Only the user's model is asked by XLA: what is done here to a cloud depends on nothing but itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from irsppl.beliefs import _batch as batch
+from irsppl.beliefs._moves import kronecker
+from irsppl.engine.cache import kernel
+from irsppl.inner.cpu.rng import seed_state, uniform
+
+# Effective sample sizes, as shares of the points. New points must leave the first; a cloud that is
+# fitted to must have the second, or the newest likelihood is raised to a lower power for the fit.
+_WANTED: Final = 0.7
+_FITTED: Final = 0.1
+_HALVINGS: Final = 10
+_ROUNDS: Final = 4
+# Shares and scales of the two Gaussians of a proposal: weights stay bounded in wider tails.
+_WIDE: Final = 0.1
+_SCALES: Final = (1.1, 2.5)
+_RIDGE: Final = 1e-4
+# Clouds in one XLA call, always: one program, which no grouping can change.
+TOGETHER: Final = 16
+
+
+class Asked(NamedTuple):
+    """C clouds of one model that need new points."""
+
+    z: NDArray[np.floating]  # [C, N, d] unconstrained
+    before: NDArray[np.float64]  # [C, N] weights without the newest reward
+    after: NDArray[np.float64]  # [C, N] with it; need not add to one
+    rewards: NDArray[np.floating]  # [C, L] seen so far, padded with possible ones
+    arms: NDArray[np.int32]  # [C, L]
+    seen: NDArray[np.int32]  # [C]
+    seeds: NDArray[np.uint64]  # [C] of their replications
+    number: NDArray[np.int64]  # [C] of this move in its replication
+
+
+class Renewed(NamedTuple):
+    """Points of C clouds."""
+
+    params: dict[str, np.ndarray]  # [C, N, ...]
+    z: NDArray[np.floating]  # [C, N, d]
+    mu: NDArray[np.floating]  # [C, N, K]
+    weights: NDArray[np.float64]  # [C, N], adding to one
+
+
+def rows(of: Any, which: Any) -> Any:
+    """Some of the clouds."""
+    return jax.tree.map(lambda leaf: leaf[which], of)
+
+
+def in_calls(given: Any) -> Iterator[tuple[Any, int]]:
+    """Arrays of all clouds cut into calls of one size, and how many of a call are not padding."""
+    count = len(jax.tree.leaves(given)[0])
+    for i in range(0, count, TOGETHER):
+        which = np.minimum(np.arange(i, i + TOGETHER), count - 1)
+        yield rows(given, which), min(TOGETHER, count - i)
+
+
+def renew(model: Any, asked: Asked) -> tuple[Renewed, NDArray[np.bool_]]:
+    """New points for all, and which of them are good enough."""
+    clouds, points, dim = asked.z.shape
+    lattice = kronecker(points, dim + 1)
+    made, ess = _proposed(model, asked, lattice, 0)
+    for turn in range(1, _ROUNDS):
+        left = np.flatnonzero(ess < _WANTED * points)
+        if not left.size:
+            break
+        even = np.full((left.size, points), 1 / points)
+        again = rows(asked, left)._replace(z=made.z[left], before=even, after=made.weights[left])
+        new, ess[left] = _proposed(model, again, lattice, turn)
+        for kept, own in zip(*map(jax.tree.leaves, (made, new)), strict=True):
+            kept[left] = own
+    return made, ess >= _WANTED * points
+
+
+def _proposed(
+    model: Any, asked: Asked, lattice: NDArray[np.float64], turn: int
+) -> tuple[Renewed, NDArray[np.float64]]:
+    """Points of laws fitted to what is asked for, weighed, and their effective sizes [C]."""
+    clouds, points, dim = asked.z.shape
+    shift = np.empty((clouds, dim + 1))
+    _shifts(asked.seeds, asked.number * _ROUNDS + turn, np.empty(4, np.uint64), shift)
+    even = (lattice[None] + shift[:, None, :]) % 1
+    tiny = np.finfo(asked.z.dtype).eps
+    normal = ndtri(np.clip(even[:, :, 1:], tiny, 1 - tiny))
+    z, log_proposal = np.empty_like(asked.z), np.empty((clouds, points))
+    work = np.empty(points), np.empty(dim), np.empty((dim, dim))
+    _propose(asked.z, asked.before, asked.after, even[:, :, 0], normal, *work, z, log_proposal)
+    parts: list[batch.Weighed] = []
+    for given, size in in_calls((z, asked.rewards, asked.arms, asked.seen)):
+        given[3][size:] = 0  # padding has seen nothing: it costs nothing
+        parts.append(rows(jax.tree.map(np.asarray, batch.posteriors(model, *given)), slice(size)))
+    found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    weights, ess = np.empty((clouds, points)), np.empty(clouds)
+    _weigh(found.log_density, log_proposal, weights, ess)
+    return Renewed(found.params, z, found.mu, weights), ess
+
+
+@kernel
+def _shifts(seeds: Any, numbers: Any, state: Any, out: Any) -> None:
+    """Uniforms of each cloud's own: [C, d + 1]."""
+    for c in range(seeds.size):
+        # The seed itself belongs to the replication's decisions.
+        seed_state(seeds[c] ^ np.uint64(numbers[c] + 1), state)
+        for i in range(out.shape[1]):
+            out[c, i] = uniform(state)
+
+
+@kernel
+def _temper(before: Any, after: Any, out: Any) -> None:
+    """Weights to fit to: those after the newest reward, or between, of a sufficient size."""
+    power = 1.0
+    for _ in range(_HALVINGS):
+        total, squares = 0.0, 0.0
+        for j in range(out.size):
+            w = after[j]
+            if power < 1.0 and before[j] > 0.0:
+                w = before[j] * (w / before[j]) ** power
+            out[j] = w
+            total += w
+            squares += w * w
+        if total * total >= _FITTED * out.size * squares:
+            break
+        power *= 0.5
+
+
+@kernel
+def _fit(z: Any, weights: Any, mean: Any, root: Any) -> None:
+    """Mean [d] of weighted points and a lower triangular root [d, d] of their covariance."""
+    points, dim = z.shape
+    total = 0.0
+    mean[:] = 0.0
+    root[:] = 0.0
+    for j in range(points):
+        for i in range(dim):
+            if not np.isfinite(z[j, i]):  # a latent at the very end of its range
+                weights[j] = 0.0
+        if weights[j] > 0.0:
+            total += weights[j]
+            for i in range(dim):
+                mean[i] += weights[j] * z[j, i]
+    for i in range(dim):
+        mean[i] /= total
+    for j in range(points):
+        if weights[j] > 0.0:
+            for i in range(dim):
+                off = weights[j] / total * (z[j, i] - mean[i])
+                for k in range(i + 1):
+                    root[i, k] += off * (z[j, k] - mean[k])
+    for i in range(dim):
+        root[i, i] = root[i, i] * (1.0 + _RIDGE) + 1e-24
+        for k in range(i + 1):
+            value = root[i, k]
+            for m in range(k):
+                value -= root[i, m] * root[k, m]
+            root[i, k] = np.sqrt(max(value, 1e-24)) if i == k else value / root[k, k]
+
+
+@kernel
+def _propose(
+    z: Any,
+    before: Any,
+    after: Any,
+    pick: Any,
+    normal: Any,
+    weights: Any,
+    mean: Any,
+    root: Any,
+    out: Any,
+    log_density: Any,
+) -> None:
+    """Points of the fitted law and their log-densities, but for a constant.
+
+    pick [C, N] uniform, normal [C, N, d]; weights [N], mean [d] and root [d, d] are work arrays.
+    """
+    dim = z.shape[2]
+    near, far = _SCALES
+    for c in range(z.shape[0]):
+        _temper(before[c], after[c], weights)
+        _fit(z[c], weights, mean, root)
+        for j in range(z.shape[1]):
+            scale = far if pick[c, j] < _WIDE else near
+            square = 0.0
+            for i in range(dim):
+                value = mean[i]
+                for k in range(i + 1):
+                    value += root[i, k] * scale * normal[c, j, k]
+                out[c, j, i] = value
+                square += (scale * normal[c, j, i]) ** 2
+            core = (1.0 - _WIDE) * np.exp(-0.5 * square / near**2) / near**dim
+            tail = _WIDE * np.exp(-0.5 * square / far**2) / far**dim
+            log_density[c, j] = np.log(core + tail)
+
+
+@kernel
+def _weigh(logs: Any, log_proposal: Any, weights: Any, ess: Any) -> None:
+    """Weights that add to one, of points with log-densities under both laws; all [C, N]."""
+    for c in range(logs.shape[0]):
+        top = -np.inf
+        for j in range(logs.shape[1]):
+            top = max(top, logs[c, j] - log_proposal[c, j])
+        total, squares = 0.0, 0.0
+        for j in range(logs.shape[1]):
+            w = np.exp(logs[c, j] - log_proposal[c, j] - top) if top > -np.inf else 0.0
+            weights[c, j] = w
+            total += w
+            squares += w * w
+        ess[c] = total * total / squares if squares > 0.0 else 0.0
+        for j in range(logs.shape[1]):
+            weights[c, j] = weights[c, j] / total if squares > 0.0 else 1.0 / logs.shape[1]
