@@ -10,9 +10,8 @@ error.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import equinox as eqx
@@ -65,7 +64,7 @@ class Particles(Points):
     rewards: Float[Array, "K B"]  # what has been seen, padded with a possible reward
     seen: Int[Array, " K"]
     part: Int[Array, "K N"]  # which sub-cloud a point belongs to
-    key: Array
+    key: Array | None  # of moves; None in a cloud that is only reweighted
     rejuvenations: Int[Array, " K"]  # moves so far
     tempered: Int[Array, " K"]  # rewards so far that took several moves
     acceptance: Float[Array, " K"]  # of the last moves, NaN before the first
@@ -73,7 +72,6 @@ class Particles(Points):
     step: Float[Array, " K"]  # of Hamiltonian moves
     poor: Bool[Array, " K"]  # whether the last move left a large error
     warned: Bool[Array, ""]
-    moving: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -102,7 +100,11 @@ class Particles(Points):
         self.step = jnp.asarray(step, self.mu.dtype)
         self.poor = jnp.zeros(self.num_arms, bool)
         self.warned = jnp.asarray(False)
-        self.moving = True
+
+    @property
+    def moving(self) -> bool:
+        """Whether a cloud whose weights have degenerated is moved."""
+        return self.key is not None
 
     @property
     def is_approximate(self) -> bool:
@@ -116,18 +118,12 @@ class Particles(Points):
     def _sample_truth(self, key: Array, horizon: int) -> Outcome:
         set_key, chosen_key, reward_key = jax.random.split(key, 3)
 
-        def fresh() -> tuple[Any, Array, Array]:
+        def fresh() -> Points:
             sets = _sets(self.models, self.groups, set_key, self.num_points)
-            drawn = Points(self.models, self.groups, *sets, self.kind, self.reason)
-            return drawn.params, drawn.mu, drawn.log_weights
+            return Points(self.models, self.groups, *sets, self.kind, self.reason)
 
-        def current() -> tuple[Any, Array, Array]:
-            return self.params, self.mu, self.log_weights
-
-        # How far play has come is data, so that one program serves before and after the first pull.
-        params, mu, log_weights = jax.lax.cond(_at_prior(self), fresh, current)
-        within = _bare(Points, self, params=params, mu=mu, log_weights=log_weights)
-        chosen = jax.random.categorical(chosen_key, log_weights, axis=1)
+        within = _set_or_cloud(self, fresh)
+        chosen = jax.random.categorical(chosen_key, within.log_weights, axis=1)
         outcome = within._outcome_at(chosen, reward_key, horizon)
         return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
@@ -135,7 +131,7 @@ class Particles(Points):
         return None  # exact for the cloud, not for the prior that it stands for
 
     def for_simulation(self) -> Self:
-        return _still(self)
+        return eqx.tree_at(lambda b: b.key, self, None) if self.moving else self
 
     def sized(self, horizon: int) -> Self:
         more = horizon - self.rewards.shape[1]
@@ -171,6 +167,7 @@ class Particles(Points):
         by_part = jnp.argsort(self.part[arm], stable=True)
         own = jax.tree.map(lambda leaf: leaf[place][by_part], self.params[group])
         part = np.sort(parts_of(self.num_points))
+        assert self.key is not None  # moving
         next_key, move_key = jax.random.split(self.key)
         rewards = self.rewards[arm]
         moved = bring_in(
@@ -245,7 +242,7 @@ class JointParticles(JointPoints):
     arms: Int[Array, " B"]
     seen: Int[Array, ""]
     part: Int[Array, " N"]
-    key: Array
+    key: Array | None  # of moves; None in a cloud that is only reweighted
     rejuvenations: Int[Array, ""]
     tempered: Int[Array, ""]
     acceptance: Float[Array, ""]
@@ -253,7 +250,6 @@ class JointParticles(JointPoints):
     step: Float[Array, ""]
     poor: Bool[Array, " K"]
     warned: Bool[Array, ""]
-    moving: bool = eqx.field(static=True)
 
     def __init__(self, model: ArmModel, num_particles: int, key: Array, reason: str):
         set_key, self.key = jax.random.split(key)
@@ -270,7 +266,11 @@ class JointParticles(JointPoints):
         self.step = jnp.asarray(first_step(model), self.mu.dtype)
         self.poor = jnp.zeros(self.num_arms, bool)
         self.warned = jnp.asarray(False)
-        self.moving = True
+
+    @property
+    def moving(self) -> bool:
+        """Whether a cloud whose weights have degenerated is moved."""
+        return self.key is not None
 
     @property
     def is_approximate(self) -> bool:
@@ -284,24 +284,18 @@ class JointParticles(JointPoints):
     def _sample_truth(self, key: Array, horizon: int) -> Outcome:
         set_key, chosen_key, reward_key = jax.random.split(key, 3)
 
-        def fresh() -> tuple[Params, Array, Array]:
+        def fresh() -> JointPoints:
             params = draw_set(self.model, set_key, self.num_points)
-            drawn = JointPoints(
-                self.model, params, jnp.zeros(self.num_points), self.kind, self.reason
-            )
-            return drawn.params, drawn.mu, drawn.log_weights
+            even = jnp.zeros(self.num_points)
+            return JointPoints(self.model, params, even, self.kind, self.reason)
 
-        def current() -> tuple[Params, Array, Array]:
-            return self.params, self.mu, self.log_weights
-
-        params, mu, log_weights = jax.lax.cond(_at_prior(self), fresh, current)
-        within = _bare(JointPoints, self, params=params, mu=mu, log_weights=log_weights)
-        chosen = jax.random.categorical(chosen_key, log_weights)
+        within = _set_or_cloud(self, fresh)
+        chosen = jax.random.categorical(chosen_key, within.log_weights)
         outcome = within._outcome_at(chosen, reward_key, horizon)
         return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
     def for_simulation(self) -> Self:
-        return _still(self)
+        return eqx.tree_at(lambda b: b.key, self, None) if self.moving else self
 
     def sized(self, horizon: int) -> Self:
         more = horizon - self.rewards.shape[0]
@@ -329,6 +323,7 @@ class JointParticles(JointPoints):
 
     def _moved(self, before: Float[Array, " N"]) -> Self:
         """Resampled and moved; `before`: the log-weights without the newest reward."""
+        assert self.key is not None  # moving
         next_key, move_key = jax.random.split(self.key)
         by_part = jnp.argsort(self.part, stable=True)
         part = np.sort(parts_of(self.num_points))
@@ -410,6 +405,21 @@ def _at_prior(belief: Particles | JointParticles) -> Bool[Array, ""]:
     return jnp.sum(belief.seen) == 0
 
 
+def _set_or_cloud(belief: Particles | JointParticles, fresh: Callable[[], Any]) -> Any:
+    """A fresh set of plain points before the first reward, from then on those of the cloud.
+
+    How far play has come is data, so that one program serves before and after the first pull.
+    """
+
+    def current() -> Any:
+        arrays = belief.params, belief.mu, belief.log_weights
+        return eqx.tree_at(
+            lambda b: (b.params, b.mu, b.log_weights), eqx.filter_eval_shape(fresh), arrays
+        )
+
+    return jax.lax.cond(_at_prior(belief), fresh, current)
+
+
 def _judged(
     mu: Float[Array, "N K"], part: Int[np.ndarray, " N"], moved: Moved
 ) -> tuple[Float[Array, " N"], Bool[Array, " K"]]:
@@ -466,21 +476,3 @@ def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -
     """One set per arm of the group, each with its own randomisation, `[G, N, ...]`."""
     keys = jax.vmap(lambda arm: jax.random.fold_in(key, arm))(jnp.asarray(tuple(group)))
     return jax.vmap(lambda k: draw_set(model, k, count))(keys)
-
-
-def _bare(kind: type[Any], belief: Any, **arrays: Any) -> Any:
-    """Plain weighted points with these arrays, of the same models."""
-    made = object.__new__(kind)
-    for field in dataclasses.fields(kind):
-        value = arrays.get(field.name, getattr(belief, field.name))
-        object.__setattr__(made, field.name, value)
-    return made
-
-
-def _still(belief: Cloud) -> Cloud:
-    """The same without moves."""
-    if not belief.moving:
-        return belief
-    copy = jax.tree.map(lambda leaf: leaf, belief)  # a fresh object: nobody else holds it
-    object.__setattr__(copy, "moving", False)
-    return copy

@@ -299,7 +299,8 @@ class CloudPlay:
         seeds = np.stack([self.seeds[who] & _LOW, 2**31 + self.number[who].astype(np.uint64)], 1)
         model, parts = self.start.held.models[g], []
         for given, size in renewal.in_calls((made.params, weights, seeds.astype(np.uint32))):
-            parts.append(batch.laws(model, self.start.atoms, *given, np.int32(size))[:size])
+            made_laws = batch.laws(model, self.start.atoms, *given, np.int32(size))
+            parts.append(np.asarray(made_laws)[:size])
         return np.concatenate(parts)
 
 

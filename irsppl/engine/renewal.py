@@ -9,6 +9,7 @@ Only the user's model is asked by XLA: what is done here to a cloud depends on n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -24,14 +25,17 @@ from irsppl.inner.cpu.rng import seed_state, uniform
 
 # Effective sample sizes, as shares of the points. New points must leave the first; a cloud that is
 # fitted to must have the second, or the newest likelihood is raised to a lower power for the fit.
-_WANTED: Final = 0.7
+_WANTED: Final = 0.6
 _FITTED: Final = 0.1
 _HALVINGS: Final = 10
 _ROUNDS: Final = 4
-# Shares and scales of the two Gaussians of a proposal: weights stay bounded in wider tails.
-_WIDE: Final = 0.1
-_SCALES: Final = (1.1, 2.5)
+# Share of the wider of a proposal's two Gaussians, and the scales of both: weights stay bounded
+# where the posterior has wider tails than the fit.
+_WIDE: Final = 0.15
+_SCALES: Final = (1.0, 2.0)
 _RIDGE: Final = 1e-4
+# Shifts of the lattice that proposals are taken from.
+_SHIFTS: Final = 64
 # Clouds in one XLA call, always: one program, which no grouping can change.
 TOGETHER: Final = 16
 
@@ -73,34 +77,36 @@ def in_calls(given: Any) -> Iterator[tuple[Any, int]]:
 
 def renew(model: Any, asked: Asked) -> tuple[Renewed, NDArray[np.bool_]]:
     """New points for all, and which of them are good enough."""
-    clouds, points, dim = asked.z.shape
-    lattice = kronecker(points, dim + 1)
-    made, ess = _proposed(model, asked, lattice, 0)
+    points = asked.z.shape[1]
+    made, ess = _proposed(model, asked, 0)
     for turn in range(1, _ROUNDS):
         left = np.flatnonzero(ess < _WANTED * points)
         if not left.size:
             break
         even = np.full((left.size, points), 1 / points)
         again = rows(asked, left)._replace(z=made.z[left], before=even, after=made.weights[left])
-        new, ess[left] = _proposed(model, again, lattice, turn)
+        new, ess[left] = _proposed(model, again, turn)
         for kept, own in zip(*map(jax.tree.leaves, (made, new)), strict=True):
             kept[left] = own
     return made, ess >= _WANTED * points
 
 
-def _proposed(
-    model: Any, asked: Asked, lattice: NDArray[np.float64], turn: int
-) -> tuple[Renewed, NDArray[np.float64]]:
+def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, NDArray[np.float64]]:
     """Points of laws fitted to what is asked for, weighed, and their effective sizes [C]."""
     clouds, points, dim = asked.z.shape
-    shift = np.empty((clouds, dim + 1))
-    _shifts(asked.seeds, asked.number * _ROUNDS + turn, np.empty(4, np.uint64), shift)
-    even = (lattice[None] + shift[:, None, :]) % 1
-    tiny = np.finfo(asked.z.dtype).eps
-    normal = ndtri(np.clip(even[:, :, 1:], tiny, 1 - tiny))
     z, log_proposal = np.empty_like(asked.z), np.empty((clouds, points))
-    work = np.empty(points), np.empty(dim), np.empty((dim, dim))
-    _propose(asked.z, asked.before, asked.after, even[:, :, 0], normal, *work, z, log_proposal)
+    work = np.empty(4, np.uint64), np.empty(points), np.empty(dim), np.empty((dim, dim))
+    _propose(
+        asked.z,
+        asked.before,
+        asked.after,
+        asked.seeds,
+        asked.number * _ROUNDS + turn,
+        *_standard(points, dim),
+        *work,
+        z,
+        log_proposal,
+    )
     parts: list[batch.Weighed] = []
     for given, size in in_calls((z, asked.rewards, asked.arms, asked.seen)):
         given[3][size:] = 0  # padding has seen nothing: it costs nothing
@@ -111,14 +117,20 @@ def _proposed(
     return Renewed(found.params, z, found.mu, weights), ess
 
 
-@kernel
-def _shifts(seeds: Any, numbers: Any, state: Any, out: Any) -> None:
-    """Uniforms of each cloud's own: [C, d + 1]."""
-    for c in range(seeds.size):
-        # The seed itself belongs to the replication's decisions.
-        seed_state(seeds[c] ^ np.uint64(numbers[c] + 1), state)
-        for i in range(out.shape[1]):
-            out[c, i] = uniform(state)
+@functools.cache
+def _standard(points: int, dim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Evenly spread points of the proposal for mean 0 and covariance 1, for every shift:
+    ([M, N, d], their log-densities but for a constant [M, N])."""
+    shift = np.random.default_rng(0).random((_SHIFTS, 1, dim + 1))
+    even = (kronecker(points, dim + 1)[None] + shift) % 1
+    near, far = _SCALES
+    scale = np.where(even[:, :, :1] < _WIDE, far, near)
+    tiny = np.finfo(np.float32).eps
+    noise = (scale * ndtri(np.clip(even[:, :, 1:], tiny, 1 - tiny))).astype(np.float32)
+    square = np.sum(noise.astype(np.float64) ** 2, axis=2)
+    core = np.log1p(-_WIDE) - 0.5 * square / near**2 - dim * np.log(near)
+    tail = np.log(_WIDE) - 0.5 * square / far**2 - dim * np.log(far)
+    return noise, np.logaddexp(core, tail).astype(np.float32)
 
 
 @kernel
@@ -176,35 +188,35 @@ def _propose(
     z: Any,
     before: Any,
     after: Any,
-    pick: Any,
-    normal: Any,
+    seeds: Any,
+    numbers: Any,
+    noise: Any,
+    log_densities: Any,
+    state: Any,
     weights: Any,
     mean: Any,
     root: Any,
     out: Any,
-    log_density: Any,
+    log_proposal: Any,
 ) -> None:
-    """Points of the fitted law and their log-densities, but for a constant.
+    """Points [C, N, d] of the fitted laws and their log-densities [C, N], but for a constant.
 
-    pick [C, N] uniform, normal [C, N, d]; weights [N], mean [d] and root [d, d] are work arrays.
+    noise and log_densities: see `_standard`; numbers [C]: of random choices within a replication;
+    state [4], weights [N], mean [d] and root [d, d] are work arrays.
     """
-    dim = z.shape[2]
-    near, far = _SCALES
     for c in range(z.shape[0]):
         _temper(before[c], after[c], weights)
         _fit(z[c], weights, mean, root)
+        # The seed itself belongs to the replication's decisions.
+        seed_state(seeds[c] ^ np.uint64(numbers[c] + 1), state)
+        m = np.int64(uniform(state) * noise.shape[0])
         for j in range(z.shape[1]):
-            scale = far if pick[c, j] < _WIDE else near
-            square = 0.0
-            for i in range(dim):
+            log_proposal[c, j] = log_densities[m, j]
+            for i in range(mean.size):
                 value = mean[i]
                 for k in range(i + 1):
-                    value += root[i, k] * scale * normal[c, j, k]
+                    value += root[i, k] * noise[m, j, k]
                 out[c, j, i] = value
-                square += (scale * normal[c, j, i]) ** 2
-            core = (1.0 - _WIDE) * np.exp(-0.5 * square / near**2) / near**dim
-            tail = _WIDE * np.exp(-0.5 * square / far**2) / far**dim
-            log_density[c, j] = np.log(core + tail)
 
 
 @kernel

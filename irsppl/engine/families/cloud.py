@@ -136,7 +136,9 @@ def place(
     """
     room = clouds.mu.shape[2] - mu.shape[2]
     means = np.pad(np.asarray(mu, np.float64), ((0, 0), (0, 0), (0, room)), mode="edge")
-    order = np.argsort(means, axis=2, kind="stable")
+    order = np.zeros((len(mu), 0, 0), np.int64)
+    if isinstance(clouds, JointClouds):
+        order = np.argsort(means, axis=2, kind="stable")
     _place(clouds, rows, arms, means, order, np.ascontiguousarray(mass))
 
 
