@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from irsppl.beliefs._points import log_likelihoods
-from irsppl.beliefs._rejuvenation import Upkeep, bring_in
+from irsppl.beliefs._rejuvenation import Upkeep, block_sum, bring_in, record
 from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
@@ -38,9 +38,8 @@ class CloudBatch(NamedTuple):
 
 
 class MovedClouds(NamedTuple):
-    params: Params  # [B, N, ...], separate arms in order of their means
+    params: Params  # [B, N, ...], equally weighted, in the order of parts
     mu: Float[Array, "B N K"]  # K = 1 for separate arms
-    part: Int[Array, "B N"]
     upkeep: Upkeep
     poor: Bool[Array, "B K"]
 
@@ -57,18 +56,66 @@ def densities(
     return jax.vmap(one)(params, rewards, arms)
 
 
+class Weighed(NamedTuple):
+    """Points in the model's own terms, and how the posterior sees them."""
+
+    params: Params  # [C, N, ...]
+    mu: Float[Array, "C N K"]  # K = 1 for separate arms
+    log_density: Float[Array, "C N"]  # of the posterior in unconstrained space, but for a constant
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def posteriors(
+    model: ArmModel,
+    z: Float[Array, "C N d"],
+    rewards: Float[Array, "C L"],
+    arms: Int[Array, "C L"],
+    seen: Int[Array, " C"],
+) -> Weighed:
+    """Posterior densities at points of C clouds, each given its own `seen` first rewards.
+
+    For models without discrete latents. The loop goes through the blocks of rewards that there
+    are, of all clouds one after another: a cloud costs what it has seen, whoever else asks.
+    """
+    params = jax.vmap(jax.vmap(model.constrain))(z)
+    prior = jax.vmap(jax.vmap(model.log_prior_unconstrained))(z)
+    power = jnp.ones((), z.dtype)
+    data = jax.vmap(lambda r, a, n: record(model, r, a, n, power))(rewards, arms, seen)
+    ends = jnp.cumsum(data.blocks)
+
+    def add(i: Array, logs: Array) -> Array:
+        c = jnp.searchsorted(ends, i, side="right")
+        own, known = jax.tree.map(lambda leaf: leaf[c], (params, data))
+        block = i - (ends[c] - known.blocks)
+        each = jax.vmap(lambda p: block_sum(p, model, ({}, known), block))(own)
+        return logs.at[c].add(each)
+
+    logs = jax.lax.fori_loop(0, ends[-1], add, prior.astype(z.dtype))
+    mu = jax.vmap(jax.vmap(functools.partial(_means, model)))(params)
+    return Weighed(params, mu.astype(z.dtype), jnp.where(jnp.isnan(logs), -jnp.inf, logs))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def unconstrained(model: ArmModel, params: Params) -> Float[Array, "C N d"]:
+    return jax.vmap(jax.vmap(model.unconstrain))(params)
+
+
+def _means(model: ArmModel, params: Params) -> Float[Array, " K"]:
+    """Mean rewards at one point; K = 1 for separate arms."""
+    if not model.joint:
+        return model.mean(params)[None]
+    return jax.vmap(lambda arm: model.mean(params, arm))(jnp.arange(model.num_arms))
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def move(model: ArmModel, clouds: CloudBatch, count: Array) -> MovedClouds:
     """The first `count` clouds resampled and moved."""
     size, points = clouds.log_weights.shape
-    kinds = model.num_arms if model.joint else 1
     part = np.sort(parts_of(points))
     dtype = clouds.log_weights.dtype
 
     def means_of(params: Params) -> Array:
-        if not model.joint:
-            return model.mean(params)[None].astype(dtype)
-        return jax.vmap(lambda arm: model.mean(params, arm))(jnp.arange(kinds)).astype(dtype)
+        return _means(model, params).astype(dtype)
 
     def one(own: CloudBatch) -> MovedClouds:
         key = jax.random.wrap_key_data(own.seeds.astype(jnp.uint32), impl="threefry2x32")
@@ -88,11 +135,7 @@ def move(model: ArmModel, clouds: CloudBatch, count: Array) -> MovedClouds:
         even = jnp.full(points, 1 / points, dtype)
         error = standard_error(mu, even, jnp.asarray(part), ess)
         poor = is_poor(error, jnp.std(mu, axis=0), points)
-        params, parts = moved.params, jnp.asarray(part, jnp.int32)
-        if not model.joint:
-            order = jnp.argsort(mu[:, 0])
-            params, mu, parts = jax.tree.map(lambda leaf: leaf[order], (params, mu, parts))
-        return MovedClouds(params, mu, parts, moved.upkeep, poor)
+        return MovedClouds(moved.params, mu, moved.upkeep, poor)
 
     shapes = jax.eval_shape(one, jax.tree.map(lambda leaf: leaf[0], clouds))
     empty = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), shapes)
@@ -105,28 +148,45 @@ def move(model: ArmModel, clouds: CloudBatch, count: Array) -> MovedClouds:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def atom_laws(
-    model: ArmModel, atoms: int, params: Params, weights: Float[Array, " N"], seed: Int[Array, " 2"]
-) -> Float[Array, "K R N"]:
-    """Probabilities of R reward atoms at each point of one cloud, for plans (K = 1: separate arm).
+def laws(
+    model: ArmModel,
+    atoms: int,
+    params: Params,
+    weights: Float[Array, "C N"],
+    seeds: Int[Array, "C 2"],
+    count: Array,
+) -> Float[Array, "C K R N"]:
+    """Probabilities of R rewards at each point of the first `count` clouds, for plans.
 
-    The atoms are a sample of the rewards that the cloud expects, whose density is p, so an atom y
-    stands for 1 / R of them and has probability f(y | theta) / p(y) / R at a point, made to add to
-    one. Posterior means along a future of atoms are then those of an experiment that exists, and
-    have the right expectation exactly.
+    K = 1 for separate arms. Few rewards (atoms < 0) are taken as they are. Of many, `atoms` are a
+    sample of those that the cloud expects, whose density is p: an atom y stands for 1 / R of them
+    and has probability f(y | theta) / p(y) / R at a point, made to add to one. Posterior means
+    along a future of atoms are then those of an experiment that exists, and have the right
+    expectation exactly.
     """
-    dtype = weights.dtype
-    key = jax.random.wrap_key_data(seed.astype(jnp.uint32), impl="threefry2x32")
-    # One draw from each of R points that are spread evenly over the weights.
-    edges = jnp.cumsum(weights)
-    levels = (jnp.arange(atoms, dtype=dtype) + 0.5) / atoms * edges[-1]
-    chosen = jnp.minimum(jnp.searchsorted(edges, levels), weights.shape[0] - 1)
-    drawn_from = jax.tree.map(lambda leaf: leaf[chosen], params)
+    arms = list(range(model.num_arms)) if model.joint else [None]
+    values = model.reward_values
 
-    def of_arm(arm: Any) -> Array:
-        keys = jax.random.split(key if arm is None else jax.random.fold_in(key, arm), atoms)
-        rewards = jax.vmap(lambda k, p: model.sample_reward(k, p, arm))(keys, drawn_from)
-        logs = log_likelihoods(model, params, rewards.astype(dtype), arm)  # [R, N]
+    def rewards_of(params: Params, weights: Array, seed: Array) -> Float[Array, "K R"]:
+        if atoms < 0:
+            return jnp.tile(jnp.asarray(values, weights.dtype)[None], (len(arms), 1))
+        key = jax.random.wrap_key_data(seed.astype(jnp.uint32), impl="threefry2x32")
+        # One draw from each of R points that are spread evenly over the weights.
+        edges = jnp.cumsum(weights)
+        levels = (jnp.arange(atoms, dtype=weights.dtype) + 0.5) / atoms * edges[-1]
+        chosen = jnp.minimum(jnp.searchsorted(edges, levels), weights.shape[0] - 1)
+        drawn_from = jax.tree.map(lambda leaf: leaf[chosen], params)
+
+        def of_arm(arm: Any) -> Array:
+            keys = jax.random.split(key if arm is None else jax.random.fold_in(key, arm), atoms)
+            return jax.vmap(lambda k, p: model.sample_reward(k, p, arm))(keys, drawn_from)
+
+        return jnp.stack([of_arm(arm) for arm in arms]).astype(weights.dtype)
+
+    def law_of(params: Params, weights: Array, rewards: Array, arm: Any) -> Float[Array, "R N"]:
+        logs = log_likelihoods(model, params, rewards, arm)
+        if atoms < 0:
+            return jnp.exp(logs)
         top = jnp.max(logs, axis=1, keepdims=True)
         fit = jnp.where(top > -jnp.inf, jnp.exp(logs - top), 0)
         expected = fit @ weights
@@ -135,19 +195,12 @@ def atom_laws(
         # A point at which no atom is possible has no law: all atoms alike, as if it said nothing.
         return jnp.where(total > 0, mass / jnp.where(total > 0, total, 1), 1 / atoms)
 
-    if not model.joint:
-        return of_arm(None)[None]
-    return jax.vmap(of_arm)(jnp.arange(model.num_arms))
+    rewards = jax.vmap(rewards_of)(params, weights, seeds)  # [C, K, R]
 
+    def step(i: Array, done: Array) -> Array:
+        own, mine, come = jax.tree.map(lambda leaf: leaf[i], (params, weights, rewards))
+        made = jnp.stack([law_of(own, mine, come[k], arm) for k, arm in enumerate(arms)])
+        return done.at[i].set(made.astype(done.dtype))
 
-@functools.partial(jax.jit, static_argnums=0)
-def value_laws(model: ArmModel, params: Params) -> Float[Array, "K R N"]:
-    """The same where rewards are few: these are the atoms."""
-
-    def of_arm(arm: Any) -> Array:
-        values = jnp.asarray(model.reward_values, float)
-        return jnp.exp(log_likelihoods(model, params, values, arm))
-
-    if not model.joint:
-        return of_arm(None)[None]
-    return jax.vmap(of_arm)(jnp.arange(model.num_arms))
+    shape = (*rewards.shape, weights.shape[1])
+    return jax.lax.fori_loop(0, count, step, jnp.zeros(shape, weights.dtype))

@@ -85,9 +85,10 @@ def record(
     )
 
 
-def _block_sum(
+def block_sum(
     continuous: Params, model: ArmModel, fixed: tuple[Params, Record], block: Array
-) -> Array:
+) -> Float[Array, ""]:
+    """Log-likelihood at one point of one block of a record; fixed: (discrete latents, record)."""
     discrete, data = fixed
     params = {**continuous, **discrete}
 
@@ -117,7 +118,7 @@ def _summed(model: ArmModel, continuous: Params, fixed: tuple[Params, Record]) -
     return jax.lax.fori_loop(
         0,
         data.blocks,
-        lambda i, total: total + _block_sum(continuous, model, fixed, i),
+        lambda i, total: total + block_sum(continuous, model, fixed, i),
         jnp.zeros((), data.weights.dtype),
     )
 
@@ -129,7 +130,7 @@ def _forward(
     start = (jnp.zeros((), data.weights.dtype), jax.tree.map(jnp.zeros_like, continuous))
 
     def add(i: Array, total: Any) -> Any:
-        part = jax.value_and_grad(_block_sum)(continuous, model, fixed, i)
+        part = jax.value_and_grad(block_sum)(continuous, model, fixed, i)
         return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
 
     value, gradient = jax.lax.fori_loop(0, data.blocks, add, start)

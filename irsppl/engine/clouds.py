@@ -16,7 +16,8 @@ import numpy as np
 
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._rejuvenation import Upkeep
-from irsppl.beliefs._subclouds import too_few
+from irsppl.beliefs._subclouds import parts_of, too_few
+from irsppl.engine import renewal
 from irsppl.engine.families import cloud
 from irsppl.engine.families.starts import Start
 from irsppl.engine.lockstep import (
@@ -30,6 +31,7 @@ from irsppl.engine.lockstep import (
     moved,
     take_in_rows,
 )
+from irsppl.engine.renewal import TOGETHER
 from irsppl.engine.situation import Situation
 from irsppl.policies.paths import Played
 
@@ -93,8 +95,10 @@ class CloudPlay:
             np.zeros(2, np.int64),
         )
         self.row = np.zeros(size)
-        points = start.part.shape[1]
-        self.even = np.full(points, 1 / points, start.held.dtype)
+        self.start_z = [  # unconstrained, for fits
+            np.array(batch.unconstrained(model, own)) if start.moving else np.zeros((1, 0))
+            for model, own in zip(start.held.models, start.held.params, strict=True)
+        ]
         self.group_of = {
             c: (g, i) for g, own in enumerate(start.held.groups) for i, c in enumerate(own)
         }
@@ -160,13 +164,10 @@ class CloudPlay:
         start, stage = self.start, self.stage
         begin(self.clouds, stage, self.inbox, start.weights, self.seeds, count)
         self.params = [
-            {
-                name: np.broadcast_to(leaf, (self.together, *leaf.shape)).copy()
-                for name, leaf in own.items()
-            }
-            for own in start.held.params
+            {name: self._repeated(leaf) for name, leaf in own.items()} for own in start.held.params
         ]
-        self.part = np.broadcast_to(start.part, (self.together, *start.part.shape)).copy()
+        self.z = [self._repeated(z) for z in self.start_z]
+        self.part = self._repeated(start.part)
         every: list[Any] = [np.tile(x, (self.together, 1)) for x in start.upkeep]
         self.upkeep = Upkeep(*every)
         self.number = np.zeros(self.together, np.int64)
@@ -181,6 +182,10 @@ class CloudPlay:
         stage.inflation[:] = start.upkeep.inflation[None]
         sizes = 1.0 / np.sum(start.weights**2, axis=1)
         stage.least[:] = np.min(sizes / start.upkeep.inflation)
+
+    def _repeated(self, leaf: np.ndarray) -> np.ndarray:
+        """A copy for each replication."""
+        return np.broadcast_to(leaf, (self.together, *leaf.shape)).copy()
 
     def _for_each_group(self, status: int, answer: Callable[[int, np.ndarray], None]) -> None:
         asking = np.flatnonzero(self.stage.status == status)
@@ -210,60 +215,93 @@ class CloudPlay:
         take_in_rows(self.clouds, self.stage, who, logs, self.row, enough)
 
     def _move(self, g: int, who: np.ndarray) -> None:
-        start, stage = self.start, self.stage
-        model, size = start.held.models[g], who.size
-        full = np.pad(who, (0, self.together - size), mode="edge")
-        own, places = self._cloud_of(full), self._places(full)
-        dtype = self.upkeep.inflation.dtype
-        points = start.part.shape[1]
-        weights = self.clouds.weights[full] if start.held.joint else self.clouds.weights[full, own]
+        """New points: by importance sampling where that does, else by MCMC."""
+        model = self.start.held.models[g]
+        if not model.has_discrete:
+            made, good = renewal.renew(model, self._asked(g, who))
+            if good.any():
+                part = parts_of(self.start.part.shape[1])
+                self._settle(g, who[good], renewal.rows(made, good), part, np.ones(good.sum()))
+            who = who[~good]
+        for i in range(0, who.size, TOGETHER):
+            self._walk(g, who[i : i + TOGETHER])
+
+    def _asked(self, g: int, who: np.ndarray) -> renewal.Asked:
+        stage, clouds, own = self.stage, self.clouds, self._cloud_of(who)
+        points, dtype = self.start.part.shape[1], self.upkeep.inflation.dtype
+        before = clouds.weights[who] if self.start.held.joint else clouds.weights[who, own]
+        return renewal.Asked(
+            self.z[g][who, self._places(who)],
+            before[:, :points],
+            clouds.new[who, :points],
+            stage.record[who, own].astype(dtype),
+            stage.record_arms[who, own].astype(np.int32),
+            stage.seen[who, own].astype(np.int32),
+            self.seeds[who],
+            self.number[who],
+        )
+
+    def _walk(self, g: int, who: np.ndarray) -> None:
+        """Resampled and moved by MCMC, in a call of one size."""
+        model, size = self.start.held.models[g], who.size
+        full = np.pad(who, (0, TOGETHER - size), mode="edge")
+        own, asked = self._cloud_of(full), self._asked(g, full)
         with np.errstate(divide="ignore"):
-            logs = np.log(weights[:, :points]).astype(dtype)
-        seeds = self.seeds[full]
+            logs = np.log(asked.before).astype(self.upkeep.inflation.dtype)
         given: Any = (
-            {name: leaf[full, places] for name, leaf in self.params[g].items()},
+            {name: leaf[full, self._places(full)] for name, leaf in self.params[g].items()},
             logs,
             self.part[full, own].astype(np.int32),
-            stage.record[full, own].astype(dtype),
-            stage.record_arms[full, own].astype(np.int32),
-            stage.seen[full, own].astype(np.int32),
+            *asked[3:6],
             Upkeep(*(x[full, own] for x in self.upkeep)),
-            np.stack([seeds >> np.uint64(32), seeds & _LOW], 1).astype(np.uint32),
-            self.number[full].astype(np.int32),
+            np.stack([asked.seeds >> np.uint64(32), asked.seeds & _LOW], 1).astype(np.uint32),
+            asked.number.astype(np.int32),
         )
-        made = jax.tree.map(np.asarray, batch.move(model, batch.CloudBatch(*given), np.int32(size)))
-        self.number[who] += 1
-        own, places = own[:size], places[:size]
-        for name, leaf in made.params.items():
-            self.params[g][name][who, places] = leaf[:size]
-        self.part[who, own] = made.part[:size]
-        for kept, new in zip(self.upkeep, made.upkeep, strict=True):
-            kept[who, own] = new[:size]
-        self.poor[who] |= made.poor[:size].any(axis=1)
-        for i, s in enumerate(who.tolist()):
-            self._place(model, s, made, i)
-        inflation = np.maximum(made.upkeep.inflation[:size].astype(np.float64), 1.0)
-        moved(self.clouds, stage, who, inflation, points)
+        moved = batch.move(model, batch.CloudBatch(*given), np.int32(size))
+        z = batch.unconstrained(model, moved.params)
+        z, moved = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], (z, moved))
+        for kept, new in zip(self.upkeep, moved.upkeep, strict=True):
+            kept[who, own[:size]] = new
+        self.poor[who] |= moved.poor.any(axis=1)
+        points = logs.shape[1]
+        made = renewal.Renewed(moved.params, z, moved.mu, np.full((size, points), 1 / points))
+        inflation = np.maximum(moved.upkeep.inflation.astype(np.float64), 1.0)
+        self._settle(g, who, made, np.sort(parts_of(points)), inflation)
 
-    def _place(self, model: Any, s: int, made: batch.MovedClouds, i: int) -> None:
-        """New points and tables of a cloud."""
-        clouds, row = self.clouds, s + 1
-        params = {name: leaf[i] for name, leaf in made.params.items()}
-        mass = np.zeros((made.mu.shape[2], 0, made.mu.shape[1]), np.float32)
-        if self.start.atoms > 0:
-            seed = np.array([self.seeds[s] & _LOW, 2**31 + self.number[s]], np.uint32)
-            mass = np.asarray(batch.atom_laws(model, self.start.atoms, params, self.even, seed))
-        elif self.start.atoms < 0:
-            mass = np.asarray(batch.value_laws(model, params))
-        if self.start.held.joint:
-            clouds.slot[s] = row
-            cloud.place_joint(clouds, row, made.mu[i].T, mass)
-            return
-        if clouds.slot[s] == 0:
-            for array in (clouds.mu, clouds.mu32, clouds.likelihood, clouds.law, clouds.logs):
-                array[row] = array[0]
-            clouds.slot[s] = row
-        cloud.place_separate(clouds, row, int(self.stage.arm[s]), made.mu[i, :, 0], mass[0])
+    def _settle(
+        self, g: int, who: np.ndarray, made: renewal.Renewed, part: np.ndarray, inflation: Any
+    ) -> None:
+        """New points of the clouds that these replications asked for, and their tables."""
+        clouds, own, places = self.clouds, self._cloud_of(who), self._places(who)
+        part = np.broadcast_to(part, made.weights.shape)
+        if not self.start.held.joint:
+            order = np.argsort(made.mu[:, :, 0], axis=1, kind="stable")
+            rows = np.arange(who.size)[:, None]
+            made, part = jax.tree.map(lambda leaf: leaf[rows, order], (made, part))
+            for s in who[clouds.slot[who] == 0]:
+                for array in (clouds.mu, clouds.mu32, clouds.likelihood, clouds.law, clouds.logs):
+                    array[s + 1] = array[0]
+        self.number[who] += 1
+        for name, leaf in made.params.items():
+            self.params[g][name][who, places] = leaf
+        self.z[g][who, places], self.part[who, own] = made.z, part
+        self.upkeep.inflation[who, own] = inflation
+        clouds.slot[who] = who + 1
+        mu = np.moveaxis(made.mu, 2, 1)
+        cloud.place(clouds, who + 1, self.stage.arm[who], mu, self._laws(g, who, made))
+        moved(clouds, self.stage, who, made.weights, inflation)
+
+    def _laws(self, g: int, who: np.ndarray, made: renewal.Renewed) -> np.ndarray:
+        """Probabilities of rewards [B, K, R, N] for plans."""
+        if not self.start.atoms:
+            return np.zeros((who.size, made.mu.shape[2], 0, made.mu.shape[1]), np.float32)
+        weights = made.weights.astype(self.upkeep.inflation.dtype)
+        seeds = np.stack([self.seeds[who] & _LOW, 2**31 + self.number[who].astype(np.uint64)], 1)
+        model, parts = self.start.held.models[g], []
+        for given, size in renewal.in_calls((made.params, weights, seeds.astype(np.uint32))):
+            made_laws = batch.laws(model, self.start.atoms, *given, np.int32(size))
+            parts.append(np.asarray(made_laws)[:size])
+        return np.concatenate(parts)
 
 
 def _float(params: dict[str, np.ndarray], fallback: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.families.cloud import choose_in, even_out, start_cloud, weigh, weigh_known
+from irsppl.engine.families.cloud import choose_in, put_weights, start_cloud, weigh, weigh_known
 from irsppl.engine.families.weights import atom_of
 from irsppl.engine.limits import Delayed, Prompt, Waiting
 from irsppl.engine.verbs import implements
@@ -215,13 +215,16 @@ def take_in_rows(clouds: Any, stage: Stage, who: Any, logs: Any, row: Any, enoug
 
 
 @njit(**KERNEL)
-def moved(clouds: Any, stage: Stage, who: Any, inflation: Any, points: int) -> None:
-    """The clouds of these replications have new points: they weigh the same."""
+def moved(clouds: Any, stage: Stage, who: Any, weights: Any, inflation: Any) -> None:
+    """The clouds of these replications have new points, of weights [B, n]."""
     for i in range(who.size):
         s = who[i]
         arm = stage.arm[s]
         c = arm if stage.seen.shape[1] > 1 else 0
-        even_out(clouds, s, arm, points)
+        put_weights(clouds, s, arm, weights[i])
         stage.inflation[s, c] = inflation[i]
-        stage.least[s] = min(stage.least[s], points / inflation[i])
+        squares = 0.0
+        for j in range(weights.shape[1]):
+            squares += weights[i, j] * weights[i, j]
+        stage.least[s] = min(stage.least[s], 1.0 / (squares * inflation[i]))
         stage.status[s] = RUNNING

@@ -43,8 +43,8 @@ class SeparateClouds(NamedTuple):
     means: NDArray[np.float64]  # [S, K]
     span: NDArray[np.int64]  # [S, K, 2]
     logs: NDArray[np.float32]  # [S + 1, K, R, N] of the likelihood; R = 0 where rewards are many
-    new: NDArray[np.float64]  # [N] work array, and all below: see `Points`
-    tallies: NDArray[np.int64]
+    new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
+    tallies: NDArray[np.int64]  # work arrays from here on: see `Points`
     scores: NDArray[np.float64]
     point: NDArray[np.int64]
     drawn: NDArray[np.int64]
@@ -70,8 +70,8 @@ class JointClouds(NamedTuple):
     sums: NDArray[np.float64]  # [S, N]
     means: NDArray[np.float64]  # [S, K]
     logs: NDArray[np.float32]  # [S + 1, K, R or 0, N] in the points' order
-    new: NDArray[np.float64]  # [N] work array, and all below: see `JointPoints`
-    reach: NDArray[np.int64]
+    new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
+    reach: NDArray[np.int64]  # work arrays from here on: see `JointPoints`
     tallies: NDArray[np.int64]
     scores: NDArray[np.float64]
     span: NDArray[np.int64]
@@ -104,7 +104,7 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
         np.empty((count, arms)),
         np.zeros((count, arms, 2), np.int64),
         np.empty((rows, arms, atoms if few else 0, size), np.float32),
-        np.empty(size),
+        np.empty((count, size)),
         np.empty(atoms, np.int64),
         np.empty(size),
         np.zeros(arms, np.int64),
@@ -114,8 +114,8 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
         np.empty((arms, horizon + 1)),
         np.zeros((arms, horizon + 1, 2), np.int64),
     )
-    for arm in range(arms):
-        place_separate(made, 0, arm, start.mu[arm], start.mass[arm])
+    rows_of_start = np.zeros(arms, np.int64)
+    place(made, rows_of_start, np.arange(arms), start.mu[:, None, :], start.mass[:, None])
     return made
 
 
@@ -124,17 +124,27 @@ def whole_blocks(points: int) -> int:
     return points + -points % BLOCK
 
 
-def place_separate(clouds: SeparateClouds, row: int, arm: int, mu: Any, mass: Any) -> None:
-    """Points [n], rising, and probabilities [r, n] of rewards of one arm of one replication.
+def place(
+    clouds: Any, rows: NDArray[np.int64], arms: NDArray[np.int64], mu: Any, mass: Any
+) -> None:
+    """Points and tables for these rows: mu [B, k, n], mass [B, k, r, n].
 
-    There is room for more points, which weigh nothing, and for more rewards, which never come.
+    Separate arms: k = 1, of arm arms[i], and points rise. Joint ones: all of them, in the points'
+    order. There is room for more points, which weigh nothing, and for more rewards, which never
+    come.
     """
-    for means in (clouds.mu[row, arm], clouds.mu32[row, arm]):
-        means[: len(mu)], means[len(mu) :] = mu, mu[-1]
-    tabulate(np.ascontiguousarray(mass), clouds.likelihood[row, arm], clouds.law[row, arm])
-    if clouds.logs.shape[2]:
-        with np.errstate(divide="ignore"):
-            clouds.logs[row, arm] = np.log(clouds.likelihood[row, arm])
+    room = clouds.mu.shape[2] - mu.shape[2]
+    means = np.pad(np.asarray(mu, np.float64), ((0, 0), (0, 0), (0, room)), mode="edge")
+    order = np.zeros((len(mu), 0, 0), np.int64)
+    if isinstance(clouds, JointClouds):
+        order = np.argsort(means, axis=2, kind="stable")
+    _place(clouds, rows, arms, means, order, np.ascontiguousarray(mass))
+
+
+@njit(**KERNEL)
+def _place(clouds: Any, rows: Any, arms: Any, mu: Any, order: Any, mass: Any) -> None:
+    for i in range(rows.size):
+        place_one(clouds, rows[i], arms[i], mu[i], order[i], mass[i])
 
 
 @njit(**KERNEL)
@@ -180,7 +190,7 @@ def joint_clouds(
         np.empty((count, size)),
         np.empty((count, arms)),
         np.empty((rows, arms, atoms if few else 0, size), np.float32),
-        np.empty(size),
+        np.empty((count, size)),
         np.zeros(2, np.int64),
         np.empty(atoms, np.int64),
         np.empty(size),
@@ -195,24 +205,9 @@ def joint_clouds(
         np.empty((arms, length), np.int64),
         np.empty((2, size), np.float32),
     )
-    place_joint(made, 0, start.mu, start.mass)
+    first = np.zeros(1, np.int64)
+    place(made, first, first, start.mu[None], start.mass[None])
     return made
-
-
-def place_joint(clouds: JointClouds, row: int, mu: Any, mass: Any) -> None:
-    """Points [K, n] and probabilities [K, r, n] of one replication, in the points' order."""
-    points = mu.shape[1]
-    means = clouds.mu[row]
-    means[:, :points], means[:, points:] = mu, mu[:, -1:]
-    order = np.argsort(means, axis=1, kind="stable")
-    clouds.order[row], clouds.plain_mu[row] = order, means
-    clouds.mu32[row] = np.take_along_axis(means, order, axis=1)
-    for arm, own in enumerate(mass):
-        tabulate(np.ascontiguousarray(own), clouds.plain[row, arm], clouds.law[row, arm])
-    clouds.likelihood[row] = np.take_along_axis(clouds.plain[row], order[:, None, :], axis=2)
-    if clouds.logs.shape[2]:
-        with np.errstate(divide="ignore"):
-            clouds.logs[row] = np.log(clouds.plain[row])
 
 
 def as_points(start: Tables, weights: NDArray[np.float64], horizon: int) -> Points:
@@ -256,7 +251,8 @@ def start_cloud(clouds: Any, s: int, weights: Any) -> None:
 def weigh(clouds: Any, s: int, arm: int, row: Any, least: float) -> float:
     """Multiply weights by a row of likelihoods [N]; returns the effective sample size.
 
-    Where that lies below ``least`` the weights stay as they are: the cloud has to be moved.
+    Where that lies below ``least`` the weights stay as they are, for the cloud has to be moved.
+    ``new`` has what they would be, not made to add to one.
     """
     raise TypeError("compiled code only")
 
@@ -266,9 +262,41 @@ def weigh_known(clouds: Any, s: int, arm: int, atom: int, least: float) -> float
     raise TypeError("compiled code only")
 
 
-def even_out(clouds: Any, s: int, arm: int, count: int) -> None:
-    """The first ``count`` points weigh the same: the cloud has been moved."""
+def put_weights(clouds: Any, s: int, arm: int, weights: Any) -> None:
+    """Of the cloud's new points, adding to one."""
     raise TypeError("compiled code only")
+
+
+def place_one(clouds: Any, row: int, arm: int, mu: Any, order: Any, mass: Any) -> None:
+    """One row of `place`, mu with whole blocks of points and the order of each of its rows."""
+    raise TypeError("compiled code only")
+
+
+@implements(place_one, SeparateClouds)
+def _(clouds, row, arm, mu, order, mass):
+    _copy(mu[0], clouds.mu[row, arm])
+    _copy(mu[0], clouds.mu32[row, arm])
+    tabulate(mass[0], clouds.likelihood[row, arm], clouds.law[row, arm])
+    for r in range(clouds.logs.shape[2]):
+        for j in range(mu.shape[1]):
+            clouds.logs[row, arm, r, j] = np.log(clouds.likelihood[row, arm, r, j])
+
+
+@implements(place_one, JointClouds)
+def _(clouds, row, arm, mu, order, mass):
+    for a in range(mu.shape[0]):
+        _copy(mu[a], clouds.mu[row, a])
+        _copy(mu[a], clouds.plain_mu[row, a])
+        _copy(order[a], clouds.order[row, a])
+        tabulate(mass[a], clouds.plain[row, a], clouds.law[row, a])
+        for j in range(mu.shape[1]):
+            at = order[a, j]
+            clouds.mu32[row, a, j] = mu[a, at]
+            for r in range(clouds.plain.shape[2]):
+                clouds.likelihood[row, a, r, j] = clouds.plain[row, a, r, at]
+        for r in range(clouds.logs.shape[2]):
+            for j in range(mu.shape[1]):
+                clouds.logs[row, a, r, j] = np.log(clouds.plain[row, a, r, j])
 
 
 @implements(choose_in, SeparateClouds)
@@ -352,12 +380,6 @@ def _copy(source: NDArray, target: NDArray) -> None:
         target[j] = source[j]
 
 
-@njit(**KERNEL)
-def _even(weights: NDArray, count: int) -> None:
-    for j in range(weights.size):
-        weights[j] = 1.0 / count if j < count else 0.0
-
-
 @njit(**INLINE)
 def _size(total: float, squares: float) -> float:
     return total * total / squares if squares > 0.0 and total < np.inf else 0.0
@@ -365,10 +387,10 @@ def _size(total: float, squares: float) -> float:
 
 @implements(weigh, SeparateClouds)
 def _(clouds, s, arm, row, least):
-    total, squares = _times(clouds.weights[s, arm], row, clouds.new)
+    total, squares = _times(clouds.weights[s, arm], row, clouds.new[s])
     ess = _size(total, squares)
     if ess > 0.0 and ess >= least:
-        _copy(clouds.new, clouds.weights[s, arm])
+        _copy(clouds.new[s], clouds.weights[s, arm])
         _settled(clouds, s, arm, total)
     return ess
 
@@ -382,10 +404,10 @@ def _settled(clouds: SeparateClouds, s: int, arm: int, total: float) -> None:
 
 @implements(weigh, JointClouds)
 def _(clouds, s, arm, row, least):
-    total, squares = _times(clouds.weights[s], row, clouds.new)
+    total, squares = _times(clouds.weights[s], row, clouds.new[s])
     ess = _size(total, squares)
     if ess > 0.0 and ess >= least:
-        _copy(clouds.new, clouds.weights[s])
+        _copy(clouds.new[s], clouds.weights[s])
         _settled_joint(clouds, s, total)
     return ess
 
@@ -422,13 +444,15 @@ def _(clouds, s, weights):
     _settled_joint(clouds, s, 1.0)
 
 
-@implements(even_out, SeparateClouds)
-def _(clouds, s, arm, count):
-    _even(clouds.weights[s, arm], count)
+@implements(put_weights, SeparateClouds)
+def _(clouds, s, arm, weights):
+    clouds.weights[s, arm, weights.size :] = 0.0
+    _copy(weights, clouds.weights[s, arm])
     _settled(clouds, s, arm, 1.0)
 
 
-@implements(even_out, JointClouds)
-def _(clouds, s, arm, count):
-    _even(clouds.weights[s], count)
+@implements(put_weights, JointClouds)
+def _(clouds, s, arm, weights):
+    clouds.weights[s, weights.size :] = 0.0
+    _copy(weights, clouds.weights[s])
     _settled_joint(clouds, s, 1.0)

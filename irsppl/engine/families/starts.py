@@ -7,19 +7,22 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from irsppl._checks import host64
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._rejuvenation import Upkeep
-from irsppl.beliefs._subclouds import thin
+from irsppl.beliefs._subclouds import num_parts, thin
 from irsppl.engine.families import cloud
 
-# Reward atoms of plans, where rewards may take infinitely many values.
+# Reward atoms of plans, where rewards may take infinitely many values. A cloud that moves draws
+# them anew from what it then expects, and can do with fewer.
 ATOMS = 256
-# A cloud that can move needs fewer points than one that cannot: of more than so many a simulation
-# takes a quarter, but no fewer.
-_POINTS = 256
-_SHARE = 4
+_MOVING_ATOMS = 64
+# A cloud that can move needs fewer points than one that cannot: a simulation takes (a share of
+# them, but no fewer than). New points for a few continuous latents are so evenly spread that half
+# as many err less than those which MCMC has moved.
+_POINTS = (1 / 4, 256)
+_EVEN_POINTS = (1 / 8, 128)
+_FEW_LATENTS = 3
 
 
 class Held(NamedTuple):
@@ -59,7 +62,8 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
     moving = isinstance(belief, Cloud) and belief.moving
     if not many and not moving:
         return None
-    atoms = -1 if not many else ATOMS if _plans(needs) else 0
+    atoms = (_MOVING_ATOMS if moving else ATOMS) if _plans(needs) else 0
+    atoms = atoms if many else -1
     clouds, count = held.weights.shape
     if not moving:
         nothing, one = np.zeros((clouds, 0)), cast(Any, np.ones(clouds))
@@ -69,8 +73,12 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
         return Start(held, tables, weights, atoms, False, part, nothing, nothing, zero, upkeep)
     lead = (lambda x: np.asarray(x)[None]) if held.joint else np.asarray
     part, chosen = lead(belief.part), None
-    if count > _POINTS:
-        chosen = thin(held.weights, part, _heights(held), max(_POINTS, count // _SHARE))
+    few = all(m.dim <= _FEW_LATENTS and not m.has_discrete for m in held.models)
+    share, least = _EVEN_POINTS if few else _POINTS
+    if count > least:
+        size = max(least, int(share * count))
+        part = part % num_parts(size)
+        chosen = thin(held.weights, part, _heights(held), size)
         held, part = _taken(held, chosen), np.take_along_axis(part, chosen, axis=1)
     tables = _few(belief, held, chosen) if atoms < 0 else _tables(held, atoms)
     rewards = lead(belief.rewards)
@@ -97,8 +105,8 @@ def _held(belief: Any) -> Held:
     joint = not belief.is_independent
     lead = (lambda x: np.asarray(x)[None]) if joint else np.asarray
     params = (belief.params,) if joint else belief.params
-    weights = np.exp(host64(lead(belief.log_weights)))
-    mu = host64(belief.mu)
+    weights = np.exp(np.asarray(lead(belief.log_weights), np.float64))
+    mu = np.asarray(belief.mu, np.float64)
     return Held(
         joint,
         (belief.model,) if joint else tuple(belief.models),
@@ -155,10 +163,11 @@ def _tables(held: Held, atoms: int) -> cloud.Tables:
     for model, group, own in zip(held.models, held.groups, held.params, strict=True):
         for place, c in enumerate(group):
             if atoms:
-                one = {name: leaf[place] for name, leaf in own.items()}
-                weights, seed = held.weights[c].astype(held.dtype), np.array([0, c], np.uint32)
-                made = np.asarray(batch.atom_laws(model, atoms, one, weights, seed))
-                mass[slice(None) if held.joint else slice(c, c + 1)] = made
+                one = {name: leaf[place : place + 1] for name, leaf in own.items()}
+                weights = held.weights[c : c + 1].astype(held.dtype)
+                seeds = np.array([[0, c]], np.uint32)
+                made = np.asarray(batch.laws(model, atoms, one, weights, seeds, np.int32(1)))
+                mass[slice(None) if held.joint else slice(c, c + 1)] = made[0]
     return cloud.Tables(held.mu, mass, np.zeros((arms, 0)))
 
 
