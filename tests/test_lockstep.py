@@ -193,7 +193,7 @@ def test_moved_clouds_have_the_posterior_of_a_dense_grid():
 def test_clouds_with_discrete_latents_move_in_simulations():
     """A spike and a slab against sums: given whether there is an effect, all is Gaussian."""
     belief = irsppl.from_numpyro(spike, num_arms=2, num_particles=POINTS)
-    bandit = irsppl.Bandit(belief, HORIZON)._shrunk(HORIZON)
+    bandit = irsppl.Bandit(belief, HORIZON).trimmed(HORIZON)
     rewards = np.asarray(draw_outcomes(bandit, jax.random.key(3), 0, 8).rewards)
     made, host = watched(bandit, rewards, streams((0, 1), 2, 0, 8))
     gaps = []
