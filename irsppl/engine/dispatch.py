@@ -82,7 +82,8 @@ class _Built:
 
     def _limits(self, given: limits.Given) -> limits.Limits:
         made = np.empty(self.state.num_arms, np.int64)
-        return limits.Limits(*(make(given) for make in self.makers), made)
+        delay, purse, end = (make(given) for make in self.makers)
+        return limits.Limits(delay, purse, end, made)
 
     def _run(
         self, given: limits.Given, seeds: np.ndarray, periods: np.ndarray, length: int
