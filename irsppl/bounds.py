@@ -72,8 +72,8 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
             f"remains, and pending pulls), got {have}"
         )
     penalty.verify(bandit)
-    bandit.end.check(outcome)
-    outcome = bandit.arrivals.completed(outcome)
+    for constraint in bandit.limits:
+        outcome = constraint.completed(outcome)
     if have > bandit.size:
         outcome = prefix(outcome, bandit.size)
     elif have < bandit.size:  # arrays keep the first horizon's size; the padding is never read

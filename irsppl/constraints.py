@@ -74,6 +74,10 @@ class Constraint(eqx.Module):
     def check_more_arms(self) -> None:
         """Raise `ValueError` where an arm cannot join those that there are."""
 
+    def completed(self, outcome: Outcome) -> Outcome:
+        """An outcome written by hand with all it needs; `ValueError` where it must bring that."""
+        return outcome
+
 
 class Access(Constraint):
     """Which arms may be pulled, and how pulls are planned where not every one may.
@@ -218,10 +222,6 @@ class Arrivals(Constraint):
         """The same [S, K, N] of many futures on the host; uniforms(K, N) gives levels [S, K, N]."""
         return None
 
-    def completed(self, outcome: Outcome) -> Outcome:
-        """An outcome written by hand with its delays; `ValueError` where it must bring them."""
-        return outcome
-
     def shown(self, num_arms: int, periods: int) -> Float[np.ndarray, " K"]:
         """Mean number of an arm's rewards known at the last of so many pulls, if all are of it."""
         return np.full(num_arms, float(periods - 1))
@@ -241,9 +241,6 @@ class End(Constraint):
     def draw(self, bandit: Moment, uniforms: Callable[..., np.ndarray]) -> np.ndarray | None:
         """The same [S] of many futures on the host; uniforms(1) gives levels [S, 1]."""
         return None
-
-    def check(self, outcome: Outcome) -> None:
-        """Raise `ValueError` where an outcome written by hand lacks something."""
 
     def weights(self, bandit: Moment) -> Float[Array, " N"]:
         """Probability that the period s from now is played, given that play has come so far."""

@@ -62,12 +62,13 @@ class Law(End):
         weights = np.asarray(self.weights(bandit))
         return np.sum(weights[None, :] > uniforms(1), axis=1).astype(np.int32)
 
-    def check(self, outcome: Outcome) -> None:
+    def completed(self, outcome: Outcome) -> Outcome:
         if outcome.periods is None:
             raise ValueError(
                 "outcome.periods must tell how long play goes on, because this bandit's horizon "
                 "has a law: Outcome(means=..., rewards=..., periods=...)"
             )
+        return outcome
 
     def weights(self, bandit: Moment) -> Float[Array, " N"]:
         at = bandit.period + jnp.arange(bandit.size)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.budgets import Purse as Budget
 from irsppl.engine import verbs
 from irsppl.engine.limits import Given
 from irsppl.engine.situation import Situation
@@ -58,22 +59,14 @@ def free(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Free]:
     return lambda given: Free(0)
 
 
-def purse(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Purse]:
-    step, cells, capped = limit.step, limit.cells, limit.capped
-    periods, groups = state.remaining, rule.groups
+def purse(limit: Budget, state: Situation, rule: Any) -> Callable[[Given], Purse]:
+    return lambda given: _purse(limit, state.remaining, rule.groups)
+
+
+def _purse(limit: Budget, periods: int, groups: bool) -> Purse:
+    """A purse for at most ``periods`` pulls; ``groups``: for V-Zero."""
     money, own = limit.account()
-
-    def make(given: Given) -> Purse:
-        return _purse(own, money, step, cells, capped, periods, groups)
-
-    return make
-
-
-def _purse(
-    costs: Any, money: int, step: int, cells: int, capped: bool, periods: int, groups: bool
-) -> Purse:
-    """A purse with ``money`` units left and at most ``periods`` pulls; ``groups``: for V-Zero."""
-    costs = np.array(costs, np.int64)
+    step, cells, capped, costs = limit.step, limit.cells, limit.capped, np.array(own, np.int64)
     num_arms = costs.size
     grid = np.minimum(costs // step, cells + 1)
     rows = periods + 1 if capped else 1

@@ -8,6 +8,7 @@ each decision is ever needed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -107,6 +108,7 @@ def delayed(limit: Delay, state: Situation, rule: Any) -> Callable[[Given], Dela
     guide = np.stack([np.searchsorted(row, grid, side="right") for row in cdf])
     arms, periods = cdf.shape
     fixed = np.array([-1] * arms if limit.fixed is None else limit.fixed, np.int64)
+    zeros: Any = functools.partial(np.zeros, dtype=np.int64)
 
     def make(given: Given) -> Delayed:
         delays, pulled = np.zeros((1, 1, 1), np.int64), state.pulled
@@ -116,31 +118,14 @@ def delayed(limit: Delay, state: Situation, rule: Any) -> Callable[[Given], Dela
             waited, order = state.period - state.made, _order(pulled)
             late = np.maximum(delays[:, pulled, order] + 1 - waited[None, :], 1)
             due = state.period + late
-            owed = np.array(given.rewards[:, pulled, order], np.float64)
-        return Delayed(
-            cdf,
-            guide,
-            fixed,
-            delays,
-            pulled,
-            state.made,
-            np.ascontiguousarray(due, np.int64),
-            np.ascontiguousarray(owed),
-            np.zeros(1, np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(periods),
-            np.zeros((arms, periods + 2), np.int64),
-            np.zeros(periods, np.int64),
-            np.zeros(arms + 1, np.int64),
-            np.zeros(arms, np.int64),
-            np.zeros((arms, periods + 2), np.int64),
-            np.zeros((arms, periods + 2), np.int64),
-            np.zeros((2, arms), np.int64),
-            np.zeros((arms, 2), np.int64),
-            np.array([0, 0, -1, -1]),
-        )
+            owed = np.ascontiguousarray(given.rewards[:, pulled, order], np.float64)
+        first = (pulled, state.made, np.ascontiguousarray(due, np.int64), owed)
+        pending = (zeros(1), zeros(periods), zeros(periods), zeros(periods), np.zeros(periods))
+        sure = (zeros((arms, periods + 2)), zeros(periods), zeros(arms + 1))
+        plan = (zeros(arms), zeros((arms, periods + 2)), zeros((arms, periods + 2)))
+        marks = (zeros((2, arms)), zeros((arms, 2)), np.array([0, 0, -1, -1]))
+        law = (cdf, guide, fixed, delays)
+        return Delayed._make([*law, *first, *pending, *sure, *plan, *marks])
 
     return make
 

@@ -78,6 +78,12 @@ class PerPull(HostPayoff):
         return bandit.access.group_plans(bandit, total, periods)[0]
 
 
+def require_free(bandit: Bandit) -> None:
+    """For payoffs that are solved as if every arm may always be pulled."""
+    if bandit.access.binds:
+        raise ValueError(f"payoffs by period are not planned under a {bandit.access.name}")
+
+
 class PerPeriod(HostPayoff):
     """A pull in period t pays `each[a, t]`; periods that are not `played` pay nothing."""
 
@@ -85,6 +91,7 @@ class PerPeriod(HostPayoff):
     played: Bool[ArrayLike, "... N"]
 
     def solve(self, bandit: Bandit, periods: Int[Array, ""]) -> Inner:
+        require_free(bandit)
         each, played = jnp.asarray(self.each), jnp.asarray(self.played)
         arms = jnp.argmax(each, axis=0)
         sequence = jnp.where(played, arms, -1)
@@ -92,6 +99,7 @@ class PerPeriod(HostPayoff):
         return Inner(value, arms[0], _count(sequence, len(each)), sequence)
 
     def values(self, bandit: Bandit, periods: np.ndarray) -> np.ndarray:
+        require_free(bandit)
         best = np.asarray(self.each, np.float64).max(axis=1)
         return np.where(np.asarray(self.played), best, 0).sum(axis=1)
 

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.beliefs import for_simulation
@@ -40,6 +40,13 @@ class _Shape(NamedTuple):
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _step(kind: Callable[..., Bandit], shape: _Shape, leaves: list[Array], *args: Array) -> Any:
     return _leaves(kind(_bandit(shape, leaves), *args))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _possible(shape: _Shape, leaves: list[Array]) -> Bool[Array, " K"]:
+    """Which arms may be pulled; none where nothing remains."""
+    bandit = _bandit(shape, leaves)
+    return bandit.access.allowed(bandit) & (bandit.remaining > 0)
 
 
 def _leaves(bandit: Bandit) -> list[Array]:
@@ -188,13 +195,15 @@ def _play_one(
                 leaves = state.step(deliver, leaves, np.int32(pull), reward)
         if follow:
             seen_bandit = state.bandit(leaves)
-        if access.binds and int(seen_bandit.remaining) <= 0:
-            return
+        if access.binds:
+            possible = np.asarray(_possible(state.shape, leaves))
+            if not possible.any():
+                return
         arm = read(player.decide(keys[t], seen_bandit))
         clock.tick()
         if arm < 0:
             return
-        if access.binds and not seen_bandit.access.allowed(seen_bandit)[arm]:
+        if access.binds and not possible[arm]:
             if access.may_stop:
                 return
             raise read.error(arm)
