@@ -34,6 +34,9 @@ _ROUNDS: Final = 4
 _WIDE: Final = 0.15
 _SCALES: Final = (1.0, 2.0)
 _RIDGE: Final = 1e-4
+# Kurtosis of a cloud, over that of a Gaussian, above which a small part of it lies far from the
+# rest: proposals would miss that, and no weight would tell. Student-t arms have 2.2 at most.
+_PEAKED: Final = 2.5
 # Shifts of the lattice that proposals are taken from.
 _SHIFTS: Final = 64
 # Clouds in one XLA call, always: one program, which no grouping can change.
@@ -78,24 +81,26 @@ def in_calls(given: Any) -> Iterator[tuple[Any, int]]:
 def renew(model: Any, asked: Asked) -> tuple[Renewed, NDArray[np.bool_]]:
     """New points for all, and which of them are good enough."""
     points = asked.z.shape[1]
-    made, ess = _proposed(model, asked, 0)
+    made, ess, peaked = _proposed(model, asked, 0)
     for turn in range(1, _ROUNDS):
-        left = np.flatnonzero(ess < _WANTED * points)
+        left = np.flatnonzero((ess < _WANTED * points) & ~peaked)
         if not left.size:
             break
         even = np.full((left.size, points), 1 / points)
         again = rows(asked, left)._replace(z=made.z[left], before=even, after=made.weights[left])
-        new, ess[left] = _proposed(model, again, turn)
+        new, ess[left], _ = _proposed(model, again, turn)
         for kept, own in zip(*map(jax.tree.leaves, (made, new)), strict=True):
             kept[left] = own
-    return made, ess >= _WANTED * points
+    return made, (ess >= _WANTED * points) & ~peaked
 
 
-def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, NDArray[np.float64]]:
-    """Points of laws fitted to what is asked for, weighed, and their effective sizes [C]."""
+def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, Any, Any]:
+    """Points of laws fitted to what is asked for, weighed; their effective sizes [C], and where
+    the clouds were peaked [C]."""
     clouds, points, dim = asked.z.shape
     z, log_proposal = np.empty_like(asked.z), np.empty((clouds, points))
-    work = np.empty(4, np.uint64), np.empty(points), np.empty(dim), np.empty((dim, dim))
+    work = np.empty(4, np.uint64), np.empty(points), np.empty((2, dim)), np.empty((dim, dim))
+    peaked = np.empty(clouds, np.bool_)
     _propose(
         asked.z,
         asked.before,
@@ -106,6 +111,7 @@ def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, NDArray[np.
         *work,
         z,
         log_proposal,
+        peaked,
     )
     parts: list[batch.Weighed] = []
     for given, size in in_calls((z, asked.rewards, asked.arms, asked.seen)):
@@ -114,7 +120,7 @@ def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, NDArray[np.
     found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     weights, ess = np.empty((clouds, points)), np.empty(clouds)
     _weigh(found.log_density, log_proposal, weights, ess)
-    return Renewed(found.params, z, found.mu, weights), ess
+    return Renewed(found.params, z, found.mu, weights), ess, peaked
 
 
 @functools.cache
@@ -186,6 +192,25 @@ def _fit(z: Any, weights: Any, mean: Any, root: Any) -> None:
 
 
 @njit(**KERNEL)
+def _kurtosis(z: Any, weights: Any, mean: Any, root: Any, white: Any) -> float:
+    """Of weighted points in terms of their fit, over that of a Gaussian; white [d] is work."""
+    dim = z.shape[1]
+    total, fourth = 0.0, 0.0
+    for j in range(weights.size):
+        if weights[j] > 0.0:
+            square = 0.0
+            for i in range(dim):
+                value = z[j, i] - mean[i]
+                for k in range(i):
+                    value -= root[i, k] * white[k]
+                white[i] = value / root[i, i]
+                square += white[i] * white[i]
+            total += weights[j]
+            fourth += weights[j] * square * square
+    return fourth / (total * dim * (dim + 2))
+
+
+@njit(**KERNEL)
 def _propose(
     z: Any,
     before: Any,
@@ -196,19 +221,22 @@ def _propose(
     log_densities: Any,
     state: Any,
     weights: Any,
-    mean: Any,
+    means: Any,
     root: Any,
     out: Any,
     log_proposal: Any,
+    peaked: Any,
 ) -> None:
     """Points [C, N, d] of the fitted laws and their log-densities [C, N], but for a constant.
 
     noise and log_densities: see `_standard`; numbers [C]: of random choices within a replication;
-    state [4], weights [N], mean [d] and root [d, d] are work arrays.
+    state [4], weights [N], means [2, d] and root [d, d] are work arrays.
     """
+    mean = means[0]
     for c in range(z.shape[0]):
         _temper(before[c], after[c], weights)
         _fit(z[c], weights, mean, root)
+        peaked[c] = _kurtosis(z[c], weights, mean, root, means[1]) > _PEAKED
         # The seed itself belongs to the replication's decisions.
         seed_state(seeds[c] ^ np.uint64(numbers[c] + 1), state)
         m = np.int64(uniform(state) * noise.shape[0])
