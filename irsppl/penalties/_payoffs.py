@@ -167,7 +167,7 @@ def _buy(bandit: Bandit, kind: str, table: Array, by_period: bool = False) -> In
     """How to spend what is left at best, stopping when nothing more pays."""
     purse = bandit.purse
     assert purse is not None
-    value, solution = getattr(knapsack, f"knapsack_{kind}")(
+    value, solution = knapsack.SOLVERS[kind](
         table,
         purse.grid_costs,
         purse.grid_money,
@@ -186,8 +186,8 @@ def _bought(bandit: Bandit, kind: str, tables: np.ndarray, by_period: bool = Fal
     purse = bandit.purse
     assert purse is not None
     periods = int(bandit.remaining) if bandit.capped or by_period else None
-    solve = getattr(knapsack, f"knapsack_{kind}_batch")
-    value, _ = solve(tables, np.asarray(purse.grid_costs), int(purse.grid_money), periods)
+    costs, money = np.asarray(purse.grid_costs), int(purse.grid_money)
+    value, _ = knapsack.knapsack_batch(kind, tables, costs, money, periods)
     return np.asarray(value, np.float64)
 
 

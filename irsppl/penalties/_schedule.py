@@ -19,7 +19,7 @@ from jaxtyping import Array
 from irsppl._checks import host64
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate
-from irsppl.inner.knapsack import knapsack_groups_batch
+from irsppl.inner.knapsack import knapsack_batch
 from irsppl.inner.leave_one_out import Futures, Plan
 from irsppl.outcomes import Outcome
 from irsppl.penalties._arrivals import at_each, in_time, periods_of
@@ -122,16 +122,16 @@ class Schedule:
 
     def solve(self, pays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(values [S], counts [S, K]) of the best plan; pays [S, K, T] by single pulls."""
-        from irsppl.inner.cpu.leave_one_out import solve_payoffs
+        from irsppl.inner.cpu.allocation import allocate_batch
 
         payoffs = np.zeros((*pays.shape[:2], pays.shape[2] + 1))
         np.cumsum(pays, axis=2, out=payoffs[:, :, 1:])
         if self.costs is None:
-            return solve_payoffs(payoffs, self.periods)
+            return allocate_batch(payoffs, self.periods)
         dear = np.arange(payoffs.shape[2])[None, :] > self.limits[:, None]
         payoffs[:, dear] = -np.inf
         periods = int(self.periods.max()) if self.bounded else None
-        values, counts = knapsack_groups_batch(payoffs, self.costs, self.money, periods)
+        values, counts = knapsack_batch("groups", payoffs, self.costs, self.money, periods)
         return np.asarray(values, np.float64), np.asarray(counts)
 
 

@@ -203,7 +203,7 @@ def solve(
 @njit(**KERNEL)
 def _solve_batch(
     values: NDArray,
-    total: int,
+    totals: NDArray[np.int64],
     cells: NDArray,
     marks: NDArray[np.int64],
     least: NDArray[np.float64],
@@ -217,16 +217,16 @@ def _solve_batch(
             s = a * stride + PAD
             lowest = np.inf
             cells[s] = values[p, a, 0]
-            for n in range(total):
+            for n in range(totals[p]):
                 step = np.float64(values[p, a, n + 1]) - np.float64(values[p, a, n])
                 lowest = step if step < lowest else lowest
                 cells[s + n + 1] = values[p, a, n + 1]
             least[a] = lowest
-        best[p] = solve(cells, marks, least, num_arms, cols - 1, total, counts[p])
+        best[p] = solve(cells, marks, least, num_arms, cols - 1, totals[p], counts[p])
 
 
 def allocate_batch(
-    values: ArrayLike, total: int | None = None
+    values: ArrayLike, total: ArrayLike | None = None
 ) -> tuple[NDArray, NDArray[np.int32]]:
     """Best allocations of ``total`` pulls, for a batch of problems.
 
@@ -236,7 +236,7 @@ def allocate_batch(
         Cumulative payoffs [problem, arm, 0 .. T], finite, zero in the first column.  Single
         precision is solved in single precision, anything else in double.
     total
-        Pulls to allocate, at most T; T when left out.
+        Pulls to allocate, at most T, one number or [problem]; T when left out.
 
     Returns
     -------
@@ -248,11 +248,12 @@ def allocate_batch(
     if values.ndim != 3 or 0 in values.shape[1:]:
         raise ValueError(f"values must have shape [problem, arm, T + 1], got {values.shape}")
     num_problems, num_arms, cols = values.shape
-    total = cols - 1 if total is None else int(total)
-    if not 0 <= total < cols:
-        raise ValueError(f"total must lie between 0 and {cols - 1}, got {total}")
+    totals = np.asarray(cols - 1 if total is None else total, np.int64)
+    if np.any((totals < 0) | (totals >= cols)):
+        raise ValueError(f"total must lie between 0 and {cols - 1}, got {total!r}")
+    totals = np.ascontiguousarray(np.broadcast_to(totals, (num_problems,)))
     cells, marks, least = workspace(num_arms, cols - 1, values.dtype)
     best = np.empty(num_problems, values.dtype)
     counts = np.empty((num_problems, num_arms), np.int32)
-    _solve_batch(values, total, cells, marks, least, best, counts)
+    _solve_batch(values, totals, cells, marks, least, best, counts)
     return best, counts

@@ -15,8 +15,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from irsppl.inner.cpu import allocation
-from irsppl.inner.cpu.allocation import PAD, row_stride
 from irsppl.inner.cpu.rng import KERNEL
 
 __all__ = [
@@ -25,7 +23,6 @@ __all__ = [
     "binary_hinge_paths",
     "charges",
     "leave_out_products",
-    "solve_payoffs",
     "totals",
 ]
 
@@ -255,44 +252,3 @@ def leave_out_products(cdfs: NDArray[np.float64]) -> NDArray[np.float64]:
     products = np.empty_like(cdfs)
     _leave_out(cdfs, products)
     return products
-
-
-@njit(**KERNEL)
-def _solve(
-    payoffs: NDArray[np.float64],
-    totals: NDArray[np.int64],
-    cells: NDArray,
-    marks: NDArray[np.int64],
-    least: NDArray[np.float64],
-    values: NDArray[np.float64],
-    counts: NDArray[np.int32],
-) -> None:
-    futures, arms, size = payoffs.shape
-    stride = row_stride(size - 1)
-    for f in range(futures):
-        for a in range(arms):
-            start = a * stride + PAD
-            lowest = np.inf
-            cells[start] = payoffs[f, a, 0]
-            for n in range(1, totals[f] + 1):
-                cells[start + n] = payoffs[f, a, n]
-                step = payoffs[f, a, n] - payoffs[f, a, n - 1]
-                lowest = step if step < lowest else lowest
-            least[a] = lowest
-        allocation.solve(cells, marks, least, arms, size - 1, totals[f], counts[f])
-        total = 0.0
-        for a in range(arms):
-            total += payoffs[f, a, counts[f, a]]
-        values[f] = total
-
-
-def solve_payoffs(
-    payoffs: NDArray[np.float64], pulls: NDArray | int, dtype: type = np.float64
-) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Best allocations of ``pulls`` (one number or [S]): values [S] and counts [S, K]."""
-    futures, arms, size = payoffs.shape
-    each = np.ascontiguousarray(np.broadcast_to(np.asarray(pulls, np.int64), (futures,)))
-    cells, marks, least = allocation.workspace(arms, size - 1, dtype)
-    values, counts = np.empty(futures), np.empty((futures, arms), np.int32)
-    _solve(payoffs, each, cells, marks, least, values, counts)
-    return values, counts
