@@ -408,12 +408,5 @@ class _Solve:
         return {name: values[: stop - start] for name, values in found.items()}
 
 
-def mean_by_controls(raw: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
-    """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
-    running = RunningMean()
-    running.add(raw, columns)
-    return running.mean_error()
-
-
 def mean_error(samples: np.ndarray) -> tuple[float, float]:
     return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))

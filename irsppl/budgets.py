@@ -119,26 +119,25 @@ class Purse(Access):
 
     def constant_values(self, bandit: Moment, each: Any, periods: np.ndarray) -> np.ndarray:
         each = np.where(np.asarray(self.allowed(bandit)), each, -np.inf)
-        solve = knapsack.knapsack_constant_batch
-        return self._plans(solve, bandit, each, self.capped)[0]
+        return self._plans("constant", bandit, each, self.capped)[0]
 
     def group_plans(self, bandit: Moment, total: Any, periods: np.ndarray) -> tuple[Any, Any]:
         fits = np.arange(total.shape[2])[None, :] <= np.asarray(self.most(bandit))[:, None]
         total = np.where(fits, total, -np.inf)
-        return self._plans(knapsack.knapsack_groups_batch, bandit, total, self.capped)
+        return self._plans("groups", bandit, total, self.capped)
 
     def feedback_values(self, bandit: Moment, each: Any, by_period: bool) -> np.ndarray:
         """Values of `best_feedback` for a batch, on the host."""
         each = each[..., : int(self.grid_money) + 1]
         if by_period:
             each = each[:, :, : int(bandit.remaining)]
-        solve = knapsack.knapsack_feedback_batch
-        return self._plans(solve, bandit, each, self.capped or by_period)[0]
+        return self._plans("feedback", bandit, each, self.capped or by_period)[0]
 
-    def _plans(self, solve: Any, bandit: Moment, tables: Any, bounded: bool) -> tuple[Any, Any]:
+    def _plans(self, kind: str, bandit: Moment, tables: Any, bounded: bool) -> tuple[Any, Any]:
         periods = int(bandit.remaining) if bounded else None
-        found = solve(tables, np.asarray(self.grid_costs), int(self.grid_money), periods)
-        return np.asarray(found[0], np.float64), found[1]
+        costs, money = np.asarray(self.grid_costs), int(self.grid_money)
+        values, plans = knapsack.knapsack_batch(kind, tables, costs, money, periods)
+        return np.asarray(values, np.float64), np.asarray(plans)
 
     def budget(self) -> Any:
         concrete = is_concrete(self.money) and np.ndim(self.money) == 0

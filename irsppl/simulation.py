@@ -39,7 +39,8 @@ from irsppl.penalties import after_pending_batch, find_penalty
 from irsppl.penalties._replay import can_replay, news
 from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
-from irsppl.policies.function import ArmCheck
+from irsppl.policies.function import ArmCheck, FunctionPolicy, PlainPolicy
+from irsppl.policies.irs import IRS
 from irsppl.policies.paths import FutureKernel, Play, Played, player, seeds_of
 
 # Decisions of `action_probabilities` made side by side.
@@ -226,16 +227,17 @@ def _label(given: Any, found: Policy) -> str:
         return given
     if isinstance(found, AgentPolicy):
         return found.label
-    inner = getattr(found, "function", None)
-    if inner is None or isinstance(inner, Policy):
-        return _describe(inner or found)
+    if not isinstance(found, (FunctionPolicy, PlainPolicy)):
+        return _describe(found)
+    inner = found.function
+    if isinstance(inner, Policy):
+        return _describe(inner)
     return getattr(inner, "__name__", None) or type(inner).__name__
 
 
 def _describe(policy: Policy) -> str:
-    penalty = getattr(policy, "penalty", None)
-    if penalty is not None:
-        return penalty.label
+    if isinstance(policy, IRS):
+        return policy.penalty.label
     fields = {
         name: value
         for name, value in vars(policy).items()

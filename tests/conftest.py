@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import irsppl
+from irsppl._running import RunningMean
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
@@ -79,6 +80,13 @@ def compilations():
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield events
     jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def mean_by_controls(raw, columns):
+    """Mean of `raw` and its standard error, with control variates `columns` of mean 0."""
+    running = RunningMean()
+    running.add(raw, columns)
+    return running.mean_error()
 
 
 def within(estimate, stderr, truth, truth_stderr=0.0, sigmas=4.0):

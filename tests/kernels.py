@@ -16,8 +16,30 @@ from irsppl.engine.ids import bernoulli, gaussian, mixture
 from irsppl.engine.loops import play
 from irsppl.engine.ogi import normal_index, ogi_index
 from irsppl.engine.situation import NaturalState, Situation
+from irsppl.inner import bellman
 from irsppl.inner.cpu.families import BETA_BERNOULLI, NORMAL_NORMAL, as_rows
+from irsppl.inner.lagrangian.relaxation import Relaxation
 from irsppl.policies import find_policy
+
+
+def solve_bernoulli(alpha, beta, horizon, weights=None):
+    """Optimal value and policy of Beta-Bernoulli arms, alpha and beta [K]."""
+    return bellman.solve(np.stack([beta, alpha], axis=1), [0.0, 1.0], horizon, weights)
+
+
+def gittins_at(table, remaining, successes, failures):
+    """Index in a `GittinsTable` with so many pulls to go after given counts."""
+    n = np.asarray(successes) + failures
+    total = n + remaining
+    place = (total - 1) * total * (total + 1) // 6 + n * (n + 1) // 2 + successes
+    return table.values[place]
+
+
+def lagrangian_value(alpha, beta, multipliers, weights=None, tau=0.0):
+    """L(lambda), an upper bound on V* for any multipliers [T], and a (sub)gradient [T]."""
+    relaxation = Relaxation(alpha, beta, len(multipliers), weights)
+    relaxation.allocate()
+    return relaxation.objective(np.asarray(multipliers, float), tau)
 
 
 def kernel(rule, family, xi, nu, noise_sd, remaining, pulls=0, period=0):
@@ -111,20 +133,19 @@ def ids_terms(family, xi, nu, noise_sd, form=ids.MUTUAL):
     delta, gain = np.zeros(arms), np.zeros(arms)
     if family == BETA_BERNOULLI:
         rule = ids.bernoulli_rule(form, m, n, 1)
-        work = (*rule.tables[2:], rule.small, rule.cross, rule.lines)
-        found = bernoulli.beta_mixture(form, rule.x, rule.weights, *work)
+        found = bernoulli.beta_mixture(rule)
         mixture.score(form, arms, rule.small[0], rule.cross, delta, gain)
         return delta, gain, found
-    work = gaussian.gaussian_work(form, n)
-    places, x, _, table, small, _, lines = work
-    found = gaussian.gaussian_mixture(form, m, n, s, *work)
-    count, size, _ = gaussian.gaussian_moments(form, m, n, s, *work)
+    rule = ids.gaussian_rule(form, n)
+    found = gaussian.gaussian_mixture(rule, m, n, s)
+    count, size, _ = gaussian.gaussian_moments(rule, m, n, s)
+    small = rule.small
     delta[:] = small[1, 0] + small[3, 0] - m / n  # regrets differ as the means do
     for b in range(count):
-        a = places[b]
+        a = rule.arms[b]
         delta[a], gain[a] = small[1, b], small[2, b]
         if form == ids.MUTUAL:
-            gain[a] = gaussian.gaussian_information(count, size, b, s[a], x, table, small, lines)
+            gain[a] = gaussian.gaussian_information(rule, count, size, b, s[a])
     return delta, gain, found
 
 

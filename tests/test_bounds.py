@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import irsppl
-from irsppl.bounds import mean_by_controls
 from irsppl.penalties import PENALTIES
 
-from .conftest import FAMILIES, within
+from .conftest import FAMILIES, mean_by_controls, within
 from .oracles import laws as oracle
 from .test_beliefs import oracle_arms
 

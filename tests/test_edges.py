@@ -12,12 +12,11 @@ import pytest
 
 import irsppl
 from irsppl import _progress
-from irsppl.bounds import mean_by_controls
 from irsppl.futures import outcome_keys
 from irsppl.penalties import Inner, Penalty, _brief, find_penalty
 from irsppl.results import finite_result
 
-from .conftest import within
+from .conftest import mean_by_controls, within
 
 GOOD = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 2.0])
 BANDIT = irsppl.Bandit(GOOD, 4)

@@ -19,6 +19,7 @@ from irsppl.futures import draw_outcomes
 from irsppl.inner import bellman
 from irsppl.penalties import find_penalty, ideal
 
+from . import kernels
 from .conftest import within
 from .oracles import dense_grid
 from .oracles import enumerate as oracle
@@ -251,7 +252,7 @@ def test_geometric_weights_are_discounting():
     alpha, beta, discount, horizon = np.array([1.0, 2.0]), np.array([1.0, 1.5]), 0.5, 24
     weights = discount ** np.arange(horizon)
     slow = dense_grid.discounted_value(alpha, beta, discount, horizon)
-    fast = bellman.solve_bernoulli(alpha, beta, horizon, weights)
+    fast = kernels.solve_bernoulli(alpha, beta, horizon, weights)
     general = bellman.solve(np.stack([beta, alpha], axis=1), BINARY, horizon, weights)
     dense = bellman.solve_independent(np.stack([beta, alpha], axis=1), BINARY, horizon, weights)
     for solution in (fast, general, dense):

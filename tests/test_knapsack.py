@@ -22,9 +22,15 @@ KINDS = ("integers", "noise")
 # Shapes of the small problems, shared by all tests so that each solver compiles once.
 ARMS, CELLS, SIZE, MOST = 3, 8, 5, 5
 SOLVERS = {
-    "constant": (knapsack.knapsack_constant, knapsack.knapsack_constant_batch),
-    "groups": (knapsack.knapsack_groups, knapsack.knapsack_groups_batch),
-    "feedback": (knapsack.knapsack_feedback, knapsack.knapsack_feedback_batch),
+    "constant": (
+        knapsack.knapsack_constant,
+        functools.partial(knapsack.knapsack_batch, "constant"),
+    ),
+    "groups": (knapsack.knapsack_groups, functools.partial(knapsack.knapsack_batch, "groups")),
+    "feedback": (
+        knapsack.knapsack_feedback,
+        functools.partial(knapsack.knapsack_batch, "feedback"),
+    ),
 }
 
 
@@ -159,21 +165,21 @@ def test_nothing_to_gain_stops_at_once():
         each = table[:, :, 1]
         spent = np.repeat(each[:, :, None], 9, axis=2)
         for batch, given in (
-            (knapsack.knapsack_constant_batch, each),
-            (knapsack.knapsack_groups_batch, table),
-            (knapsack.knapsack_feedback_batch, spent),
+            (functools.partial(knapsack.knapsack_batch, "constant"), each),
+            (functools.partial(knapsack.knapsack_batch, "groups"), table),
+            (functools.partial(knapsack.knapsack_batch, "feedback"), spent),
         ):
             value, found = batch(given, costs, money, periods)
             assert value.tolist() == [0.0]
             assert np.all(found <= 0)
-    assert knapsack.knapsack_groups_batch(payoffs[:, :, :1], costs, 8)[0].tolist() == [0.0]
+    assert knapsack.knapsack_batch("groups", payoffs[:, :, :1], costs, 8)[0].tolist() == [0.0]
 
 
 def test_payoffs_that_fall_and_rise_again():
     """A count in the middle of a row may be worth skipping, and an early loss worth taking."""
     payoffs = np.array([[[0.0, -1.0, 5.0, 4.0, 9.0], [0.0, 2.0, 1.0, 3.5, 0.0]]])
     for money, counts in ((1, (0, 1)), (2, (2, 0)), (3, (2, 1)), (4, (4, 0)), (5, (4, 1))):
-        value, pulls = knapsack.knapsack_groups_batch(payoffs, np.array([1, 1]), money)
+        value, pulls = knapsack.knapsack_batch("groups", payoffs, np.array([1, 1]), money)
         assert tuple(pulls[0]) == counts
         assert value[0] == payoffs[0, 0, counts[0]] + payoffs[0, 1, counts[1]]
 
@@ -206,7 +212,7 @@ def test_minus_infinity_forbids(bounded):
 def test_an_arm_that_runs_out_of_counts_replaces_no_other():
     """Arm 0 pays more for its money, but has two counts only."""
     payoffs = np.arange(3.0) * np.array([[[1.0], [0.6]]])
-    value, pulls = knapsack.knapsack_groups_batch(payoffs, np.array([1, 1]), 4)
+    value, pulls = knapsack.knapsack_batch("groups", payoffs, np.array([1, 1]), 4)
     assert pulls.tolist() == [[2, 2]]
     assert value.tolist() == [2 * 1.0 + 2 * 0.6]
 
@@ -268,11 +274,11 @@ def test_double_is_not_solved_in_single():
     """Two arms that differ by less than single precision can see."""
     values = np.array([[1.0, 1.0 + 1e-10]])
     costs = np.array([1, 1])
-    assert knapsack.knapsack_constant_batch(values, costs, 4)[1].tolist() == [[0, 4]]
+    assert knapsack.knapsack_batch("constant", values, costs, 4)[1].tolist() == [[0, 4]]
     lines = np.arange(5) * values[:, :, None]
-    assert knapsack.knapsack_groups_batch(lines, costs, 4)[1].tolist() == [[0, 4]]
+    assert knapsack.knapsack_batch("groups", lines, costs, 4)[1].tolist() == [[0, 4]]
     spent = np.repeat(values[:, :, None], 5, axis=2)
-    assert knapsack.knapsack_feedback_batch(spent, costs, 4)[1].tolist() == [[1, 1, 1, 1]]
+    assert knapsack.knapsack_batch("feedback", spent, costs, 4)[1].tolist() == [[1, 1, 1, 1]]
 
 
 def test_costs_money_and_periods_are_data(compilations):
@@ -323,19 +329,19 @@ def test_accelerators_get_the_jax_solvers(monkeypatch):
 )
 def test_bad_arguments_are_named(costs, money, periods, message):
     with pytest.raises(ValueError, match=message):
-        knapsack.knapsack_constant_batch(np.ones((2, 3)), costs, money, periods)
+        knapsack.knapsack_batch("constant", np.ones((2, 3)), costs, money, periods)
 
 
 def test_bad_tables_are_named():
     costs = np.array([1, 2, 3])
     with pytest.raises(ValueError, match=r"values must have shape \[S, K\], got \(3,\)"):
-        knapsack.knapsack_constant_batch(np.ones(3), costs, 4)
+        knapsack.knapsack_batch("constant", np.ones(3), costs, 4)
     with pytest.raises(ValueError, match=r"payoffs must have shape \[S, K, N \+ 1\]"):
-        knapsack.knapsack_groups_batch(np.ones((2, 3)), costs, 4)
+        knapsack.knapsack_batch("groups", np.ones((2, 3)), costs, 4)
     with pytest.raises(ValueError, match=r"money must be whole, from 0 to 4 \(table\), got 5"):
-        knapsack.knapsack_feedback_batch(np.ones((2, 3, 5)), costs, 5)
+        knapsack.knapsack_batch("feedback", np.ones((2, 3, 5)), costs, 5)
     with pytest.raises(ValueError, match="periods must be given"):
-        knapsack.knapsack_feedback_batch(np.ones((2, 3, 4, 5)), costs, 4)
+        knapsack.knapsack_batch("feedback", np.ones((2, 3, 4, 5)), costs, 4)
     with pytest.raises(ValueError, match=r"money must be whole, from 0 to 8 \(cells\), got 9"):
         knapsack.knapsack_constant(jnp.ones(3), costs, 9, 2, 8, 5)
     with pytest.raises(ValueError, match=r"payoffs must be \[K, N \+ 1\] = \(3, None\), got"):
@@ -397,5 +403,5 @@ def test_lattice_of_affordable_counts_is_the_knapsack():
     spent = costs[0] * one + costs[1] * two
     allowed = jnp.asarray([spent + c <= money for c in costs])
     solve = jax.jit(jax.vmap(lambda p: solve_lattice(p, periods, 2, size, allowed)[0]))
-    expected, _ = knapsack.knapsack_groups_batch(cumulative(steps), costs, money, periods)
+    expected, _ = knapsack.knapsack_batch("groups", cumulative(steps), costs, money, periods)
     np.testing.assert_allclose(solve(payoff), expected, rtol=1e-5, atol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from irsppl.inner import bellman, lagrangian
+from irsppl.inner import lagrangian
 
 from . import kernels
 
@@ -67,7 +67,7 @@ def test_single_arm_matches_slow_recursion(alpha, beta):
     multipliers = rng.uniform(0.2, 0.8, 8)
     weights = 0.9 ** np.arange(8)
     expected, _ = slow_arm(alpha, beta, multipliers, weights)
-    total, gradient = lagrangian.lagrangian_value([alpha], [beta], multipliers, weights)
+    total, gradient = kernels.lagrangian_value([alpha], [beta], multipliers, weights)
     value, pulls = total - multipliers.sum(), 1.0 - gradient
     assert value == pytest.approx(expected, abs=1e-12)
     assert np.all((pulls >= 0.0) & (pulls <= 1.0 + 1e-12))
@@ -75,10 +75,10 @@ def test_single_arm_matches_slow_recursion(alpha, beta):
 
 def test_smoothing_is_an_upper_bound_that_vanishes():
     multipliers = np.linspace(0.7, 0.4, 12)
-    exact, _ = lagrangian.lagrangian_value([1.0, 2.0], [1.0, 1.0], multipliers)
+    exact, _ = kernels.lagrangian_value([1.0, 2.0], [1.0, 1.0], multipliers)
     previous = np.inf
     for tau in (0.1, 0.01, 1e-3, 1e-6):
-        smooth, _ = lagrangian.lagrangian_value([1.0, 2.0], [1.0, 1.0], multipliers, tau=tau)
+        smooth, _ = kernels.lagrangian_value([1.0, 2.0], [1.0, 1.0], multipliers, tau=tau)
         assert exact - 1e-12 <= smooth <= previous
         previous = smooth
     assert previous == pytest.approx(exact, abs=1e-5)
@@ -93,7 +93,7 @@ def test_gradient_matches_finite_differences(tau):
     multipliers = rng.uniform(0.2, 0.7, horizon)
 
     def smooth(x):
-        return lagrangian.lagrangian_value(alpha, beta, x, weights, tau)
+        return kernels.lagrangian_value(alpha, beta, x, weights, tau)
 
     _, gradient = smooth(multipliers)
     step = 1e-6 * np.eye(horizon)
@@ -104,7 +104,7 @@ def test_gradient_matches_finite_differences(tau):
 def test_the_exact_subgradient_supports_the_function():
     rng = np.random.default_rng(2)
     points = rng.uniform(0.2, 0.8, (6, 7))
-    evaluated = [lagrangian.lagrangian_value([1, 2], [1, 1], x) for x in points]
+    evaluated = [kernels.lagrangian_value([1, 2], [1, 1], x) for x in points]
     for x, (value, gradient) in zip(points, evaluated, strict=True):
         for y, (other, _) in zip(points, evaluated, strict=True):
             # Pull probabilities are stored as float32.
@@ -122,17 +122,17 @@ def test_the_exact_subgradient_supports_the_function():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_bound_is_above_the_optimal_value(alpha, beta, horizon, weighted):
     weights = 0.85 ** np.arange(horizon) if weighted else None
-    optimal = bellman.solve_bernoulli(alpha, beta, horizon, weights).value
+    optimal = kernels.solve_bernoulli(alpha, beta, horizon, weights).value
     bound = lagrangian.minimize_lagrangian(alpha, beta, horizon, weights)
     myopic = max(np.array(alpha) / (np.array(alpha) + beta)) * (
         np.ones(horizon) if weights is None else weights
     )
-    anywhere, _ = lagrangian.lagrangian_value(alpha, beta, myopic, weights)
+    anywhere, _ = kernels.lagrangian_value(alpha, beta, myopic, weights)
     assert optimal <= bound.value <= anywhere
     assert bound.value < 1.1 * optimal
     assert 0.0 <= bound.gap < 1e-3
     np.testing.assert_allclose(bound.pulls, 1.0, atol=0.02)
-    again, _ = lagrangian.lagrangian_value(alpha, beta, bound.multipliers, weights)
+    again, _ = kernels.lagrangian_value(alpha, beta, bound.multipliers, weights)
     assert again == pytest.approx(bound.value, abs=1e-12)
 
 
@@ -258,14 +258,13 @@ def test_regret_of_the_policies(paper, tie):
     assert error < 0.06
 
 
-def test_errors_say_what_is_wrong(paper):
+def test_errors_say_what_is_wrong(paper, monkeypatch):
     with pytest.raises(ValueError, match="alpha"):
         lagrangian.minimize_lagrangian([1.0, -1.0], [1.0, 1.0], 5)
     with pytest.raises(ValueError, match="MB"):
         lagrangian.minimize_lagrangian([1.0, 1.0], [1.0, 1.0], 2000)
+    monkeypatch.setattr(lagrangian.tables, "MAX_BYTES", 1e6)
     with pytest.raises(ValueError, match="MB"):
-        lagrangian.lagrangian_tables(paper, max_bytes=1e6)
-    with pytest.raises(ValueError, match="taus"):
-        lagrangian.minimize_lagrangian([1.0], [1.0], 5, taus=(0.1, 0.0))
+        lagrangian.lagrangian_tables(paper)
     with pytest.raises(ValueError, match="weights"):
-        lagrangian.lagrangian_value([1.0], [1.0], np.zeros(4), np.ones(3))
+        kernels.lagrangian_value([1.0], [1.0], np.zeros(4), np.ones(3))

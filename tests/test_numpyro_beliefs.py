@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from irsppl.beliefs import BetaBernoulli, NormalNormal, for_simulation
+from irsppl.beliefs import BetaBernoulli, NormalNormal, for_simulation, lattice
 from irsppl.beliefs.particles import JointParticles, Particles
 from irsppl.penalties import PENALTIES, set_controls
 
@@ -353,10 +353,13 @@ def test_paths_agree_with_one_update_at_a_time(point_belief):
 
 def test_mean_max_and_lattice_agree(point_belief):
     rewards = point_belief.sample_outcome(1, 2).rewards
-    lattice = np.asarray(point_belief.along(rewards).expected_best())
-    assert lattice[(0,) * point_belief.num_arms] == pytest.approx(
-        float(point_belief.mean_max()), rel=2e-3
-    )
+    future, num_arms = point_belief.along(rewards), point_belief.num_arms
+    best = np.asarray(future.expected_best())
+    assert best[(0,) * num_arms] == pytest.approx(float(point_belief.mean_max()), rel=2e-3)
+    counts = np.arange(num_arms) % 3  # of each arm others, and the same for all in one call
+    means = np.asarray(future.means(lattice(num_arms, 3)))[(slice(None), *counts)]
+    np.testing.assert_allclose(means, future.means(jnp.asarray(counts)), rtol=1e-4)
+    np.testing.assert_allclose(means, future.means(counts[:, None])[:, 0], rtol=1e-4)
     draws = jax.vmap(point_belief.sample_means)(jax.random.split(jax.random.key(1), 4000))
     best = np.asarray(draws.max(axis=1), np.float64)
     within(best.mean(), best.std() / math.sqrt(4000), float(point_belief.mean_max()))

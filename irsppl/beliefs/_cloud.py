@@ -1,5 +1,6 @@
 """What particles of independent and of correlated arms share: a record, and what they are worth."""
 
+import abc
 from typing import Any, Self
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from irsppl._fields import changed
 from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._points import PointBelief
 from irsppl.beliefs._subclouds import standard_error, warn_poor
+from irsppl.outcomes import Outcome
 
 
 class Cloud(Upkeep, PointBelief):
@@ -29,6 +31,22 @@ class Cloud(Upkeep, PointBelief):
     inflation: eqx.AbstractVar[Array]
     poor: eqx.AbstractVar[Array]
     warned: eqx.AbstractVar[Array]
+
+    @abc.abstractmethod
+    def fresh(self, key: Array) -> PointBelief:
+        """New points, drawn from the prior; they stay where they are."""
+
+    @abc.abstractmethod
+    def plain(self) -> PointBelief:
+        """The points as they are, without upkeep."""
+
+    def draw_truth(self, key: Array, horizon: int) -> Outcome:
+        set_key, chosen_key, reward_key = jax.random.split(key, 3)
+        # How far play has come is data, so that one program serves before and after the first pull.
+        within = jax.lax.cond(self.at_prior(), lambda: self.fresh(set_key), lambda: self.plain())
+        chosen = jax.random.categorical(chosen_key, within.log_weights, axis=-1)
+        outcome = within.outcome_at(chosen, reward_key, horizon)
+        return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
 
     @property
     def is_approximate(self) -> bool:

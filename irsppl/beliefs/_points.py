@@ -156,6 +156,10 @@ class PointBelief(Belief, FiniteRewards):
     def mean_max(self) -> Float[Array, ""]:
         """E[max_a mu_a]."""
 
+    @abc.abstractmethod
+    def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
+        """The future of the chosen points: one, or one of each arm's own `[K]`."""
+
     @property
     def num_points(self) -> int:
         """N."""
@@ -279,7 +283,6 @@ class Points(PointBelief, ExactLaws):
         return self.outcome_at(chosen, reward_key, horizon)
 
     def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
-        """The future of the arms' chosen points."""
         parts = []
         for g, (group, params) in enumerate(zip(self.groups, self.params, strict=True)):
             arms = np.array(group)

@@ -19,14 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._fields import assemble
+from irsppl._fields import M, assemble
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._joint import JointPoints, joint_means
 from irsppl.beliefs._moves import first_step, kronecker
 from irsppl.beliefs._points import Points, means_at
 from irsppl.beliefs._rejuvenation import Moved, Upkeep, bring_in
 from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
-from irsppl.outcomes import Outcome
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
     from irsppl.models import ArmModel, Params
@@ -104,23 +103,12 @@ class Particles(Cloud, Points):
         self.warned = jnp.asarray(False)
         self.moving = True
 
-    def draw_truth(self, key: Array, horizon: int) -> Outcome:
-        set_key, chosen_key, reward_key = jax.random.split(key, 3)
+    def fresh(self, key: Array) -> Points:
+        sets = _sets(self.models, self.groups, key, self.num_points)
+        return Points(self.models, self.groups, *sets, self.kind, self.reason)
 
-        def fresh() -> tuple[Any, Array, Array]:
-            sets = _sets(self.models, self.groups, set_key, self.num_points)
-            drawn = Points(self.models, self.groups, *sets, self.kind, self.reason)
-            return drawn.params, drawn.mu, drawn.log_weights
-
-        def current() -> tuple[Any, Array, Array]:
-            return self.params, self.mu, self.log_weights
-
-        # How far play has come is data, so that one program serves before and after the first pull.
-        params, mu, log_weights = jax.lax.cond(self.at_prior(), fresh, current)
-        within = _bare(Points, self, params=params, mu=mu, log_weights=log_weights)
-        chosen = jax.random.categorical(chosen_key, log_weights, axis=1)
-        outcome = within.outcome_at(chosen, reward_key, horizon)
-        return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
+    def plain(self) -> Points:
+        return _only(Points, self)
 
     def law(self, n: int | None) -> None:
         return None  # exact for the cloud, not for the prior that it stands for
@@ -231,24 +219,12 @@ class JointParticles(Cloud, JointPoints):
         self.warned = jnp.asarray(False)
         self.moving = True
 
-    def draw_truth(self, key: Array, horizon: int) -> Outcome:
-        set_key, chosen_key, reward_key = jax.random.split(key, 3)
+    def fresh(self, key: Array) -> JointPoints:
+        params = draw_set(self.model, key, self.num_points)
+        return JointPoints(self.model, params, jnp.zeros(self.num_points), self.kind, self.reason)
 
-        def fresh() -> tuple[Params, Array, Array]:
-            params = draw_set(self.model, set_key, self.num_points)
-            drawn = JointPoints(
-                self.model, params, jnp.zeros(self.num_points), self.kind, self.reason
-            )
-            return drawn.params, drawn.mu, drawn.log_weights
-
-        def current() -> tuple[Params, Array, Array]:
-            return self.params, self.mu, self.log_weights
-
-        params, mu, log_weights = jax.lax.cond(self.at_prior(), fresh, current)
-        within = _bare(JointPoints, self, params=params, mu=mu, log_weights=log_weights)
-        chosen = jax.random.categorical(chosen_key, log_weights)
-        outcome = within.outcome_at(chosen, reward_key, horizon)
-        return eqx.tree_at(lambda o: o.belief, outcome, within, is_leaf=lambda x: x is None)
+    def plain(self) -> JointPoints:
+        return _only(JointPoints, self)
 
     def sized(self, horizon: int) -> Self:
         more = horizon - self.rewards.shape[0]
@@ -358,7 +334,7 @@ def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -
     return jax.vmap(lambda k: draw_set(model, k, count))(keys)
 
 
-def _bare(kind: type[Any], belief: Any, **arrays: Any) -> Any:
-    """Plain weighted points with these arrays, of the same models."""
+def _only(kind: type[M], belief: Any) -> M:
+    """What a belief of that kind has of this one, which has more."""
     names = [field.name for field in dataclasses.fields(kind)]
-    return assemble(kind, {name: arrays.get(name, getattr(belief, name)) for name in names})
+    return assemble(kind, {name: getattr(belief, name) for name in names})

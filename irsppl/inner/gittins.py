@@ -220,24 +220,6 @@ class GittinsTable:
     spacing: float
     """Distance between rates of the grid; no index is off by more."""
 
-    @property
-    def nbytes(self) -> int:
-        return self.values.nbytes
-
-    def lookup(
-        self, remaining: ArrayLike, successes: ArrayLike, failures: ArrayLike
-    ) -> NDArray[np.float32]:
-        """Index with ``remaining`` pulls to go after given counts; arguments broadcast."""
-        r, s, f = (np.asarray(x, dtype=np.int64) for x in (remaining, successes, failures))
-        n = s + f
-        total = n + r
-        if np.any((r < 1) | (s < 0) | (f < 0) | (total > self.horizon)):
-            raise ValueError(
-                "remaining must be at least 1, counts at least 0, and their sum at most the "
-                f"horizon {self.horizon}"
-            )
-        return self.values[(total - 1) * total * (total + 1) // 6 + n * (n + 1) // 2 + s]
-
 
 def index_table(
     alpha: float,
@@ -246,7 +228,6 @@ def index_table(
     *,
     num_rates: int = 2000,
     num_threads: int | None = None,
-    max_bytes: float = MAX_BYTES,
 ) -> GittinsTable:
     """Indices index(alpha + s, beta + f, R) for all s + f + R <= T.
 
@@ -265,8 +246,6 @@ def index_table(
     num_threads
         Threads over chunks of the grid, all processors if omitted; the result does not depend
         on it.
-    max_bytes
-        Refuse larger tables with a ``ValueError``.
     """
     if not (alpha > 0.0 and beta > 0.0):
         raise ValueError(f"alpha and beta must be positive, got {alpha} and {beta}")
@@ -276,10 +255,10 @@ def index_table(
         raise ValueError(f"num_rates must be positive, got {num_rates}")
     horizon = int(horizon)
     size = horizon * (horizon + 1) * (horizon + 2) // 6
-    if 4 * size > max_bytes:
+    if 4 * size > MAX_BYTES:
         raise ValueError(
             f"horizon {horizon}: the index table has {size:,} states and needs {4e-6 * size:,.0f} "
-            f"MB, above max_bytes = {max_bytes / 1e6:,.0f} MB; gittins_index solves single states"
+            f"MB, above the limit of {MAX_BYTES / 1e6:,.0f} MB; gittins_index solves single states"
         )
     # Neighbouring chunks share a node, so that no cell falls between them.
     chunks = -(-num_rates // (_LANES - 1))

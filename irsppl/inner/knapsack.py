@@ -259,43 +259,7 @@ def _pulls(sequence: Array, num_arms: int) -> Array:
 # ---- batches
 
 
-def knapsack_constant_batch(
-    values: np.ndarray, costs: Any, money: Any, periods: Any = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """`knapsack_constant` for each of `[S, K]`: values [S], pulls [S, K].
-
-    money and periods: one number, or one per problem [S]; periods=None: no limit but money.
-    """
-    values = _floats("values", values, (2,), "[S, K]")
-    return _run("constant", values, costs, money, periods)
-
-
-def knapsack_groups_batch(
-    payoffs: np.ndarray, costs: Any, money: Any, periods: Any = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """`knapsack_groups` for each of `[S, K, N+1]`: values [S], pulls [S, K].
-
-    money and periods: one number, or one per problem [S]; periods=None: no limit but money.
-    """
-    payoffs = _floats("payoffs", payoffs, (3,), "[S, K, N + 1]")
-    return _run("groups", payoffs, costs, money, periods)
-
-
-def knapsack_feedback_batch(
-    payoff: np.ndarray, costs: Any, money: Any, periods: Any = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """`knapsack_feedback` for each of `[S, K, cells+1]` or `[S, K, size, cells+1]`.
-
-    Returns values [S] and sequences [S, most pulls that a problem can have]. money and periods: one
-    number, or one per problem [S]; periods=None: no limit but money.
-    """
-    payoff = _floats("payoff", payoff, (3, 4), "[S, K, cells + 1] or [S, K, size, cells + 1]")
-    if payoff.ndim == 4 and periods is None:
-        raise ValueError("periods must be given when payoff has an axis of periods, got None")
-    return _run("feedback", payoff, costs, money, periods)
-
-
-_SOLVERS = {
+SOLVERS = {
     "constant": knapsack_constant,
     "groups": knapsack_groups,
     "feedback": knapsack_feedback,
@@ -307,15 +271,31 @@ def _solve_many(
     kind: str, table: Array, costs: Array, money: Array, periods: Array, *static: Any
 ) -> tuple[Array, Array]:
     def solve(one: Array, money: Array, periods: Array) -> tuple[Array, Array]:
-        return _SOLVERS[kind](one, costs, money, periods, *static)
+        return SOLVERS[kind](one, costs, money, periods, *static)
 
     return jax.vmap(solve)(table, money, periods)
 
 
-def _run(
-    kind: str, table: np.ndarray, costs: Any, money: Any, periods: Any
+# Of a batch: the name of the table, and the shapes that it may have.
+_TABLES = {
+    "constant": ("values", (2,), "[S, K]"),
+    "groups": ("payoffs", (3,), "[S, K, N + 1]"),
+    "feedback": ("payoff", (3, 4), "[S, K, cells + 1] or [S, K, size, cells + 1]"),
+}
+
+
+def knapsack_batch(
+    kind: str, table: np.ndarray, costs: Any, money: Any, periods: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Check, leave out what cannot bind, and hand over to the solver of this machine."""
+    """The solver of that kind for each of S tables: values [S], and pulls [S, K].
+
+    kind: "constant", "groups" or "feedback"; the last gives sequences [S, most pulls that a problem
+    can have] in place of pulls. money and periods: one number, or one per problem [S];
+    periods=None: no limit but money.
+    """
+    table = _floats(*_TABLES[kind], table)
+    if table.ndim == 4 and periods is None:
+        raise ValueError("periods must be given when payoff has an axis of periods, got None")
     costs = check_costs(costs, table.shape[1])
     feedback = kind == "feedback"
     money = _each("money", money, len(table), table.shape[-1] - 1 if feedback else None)
@@ -336,7 +316,7 @@ def _run(
     if jax.default_backend() == "cpu":
         from irsppl.inner.cpu import knapsack as kernels
 
-        return getattr(kernels, kind)(table, costs, money, periods, cells, size, bounded)
+        return kernels.SOLVERS[kind](table, costs, money, periods, cells, size, bounded)
     if feedback:
         table = table[..., : cells + 1]
     if by_period:
@@ -376,7 +356,7 @@ def _each(name: str, value: Any, num_problems: int, most: int | None) -> np.ndar
     return np.ascontiguousarray(np.broadcast_to(array, (num_problems,)))
 
 
-def _floats(name: str, table: Any, ndims: tuple[int, ...], shape: str) -> np.ndarray:
+def _floats(name: str, ndims: tuple[int, ...], shape: str, table: Any) -> np.ndarray:
     """Single precision stays single, anything else becomes double."""
     array = np.ascontiguousarray(table)
     if array.ndim not in ndims or 0 in array.shape[1:]:

@@ -22,7 +22,7 @@ from irsppl.beliefs import (
     NormalNormal,
 )
 from irsppl.beliefs._points import Points
-from irsppl.beliefs.quadrature import Record
+from irsppl.beliefs.quadrature import Quadrature, Record
 
 
 class HostBelief:
@@ -188,14 +188,14 @@ def _joined_points(belief: Points, more: Points) -> Points:
     fields = {
         name: _stacked(getattr(belief, name), getattr(more, name)) for name in _row_fields(belief)
     }
-    record = getattr(belief, "record", None)
-    if record is not None:
-        own = more.record  # type: ignore[attr-defined]
-        fields["record"] = Record(
-            _stacked(record.rewards, own.rewards),
-            _stacked(record.times, own.times, 0.0),
-            jnp.concatenate([record.seen, own.seen]),
-        )
+    if isinstance(belief, Quadrature) and isinstance(more, Quadrature):
+        old, new = belief.record, more.record
+        if old is not None and new is not None:
+            fields["record"] = Record(
+                _stacked(old.rewards, new.rewards),
+                _stacked(old.times, new.times, 0.0),
+                jnp.concatenate([old.seen, new.seen]),
+            )
     last = belief.num_arms
     fields["groups"] = (*belief.groups, *(tuple(last + a for a in g) for g in more.groups))
     fields["models"] = (*belief.models, *more.models)
@@ -221,8 +221,7 @@ def _stacked(old: Any, new: Any, fill: float | None = None) -> Any:
 
 def _restricted_points(belief: Points, rows: np.ndarray) -> Points:
     fields = {name: getattr(belief, name)[rows] for name in _row_fields(belief)}
-    record = getattr(belief, "record", None)
-    if record is not None:
+    if isinstance(belief, Quadrature) and (record := belief.record) is not None:
         fields["record"] = Record(record.rewards[rows], record.times[rows], record.seen[rows])
     place = {int(arm): i for i, arm in enumerate(rows)}
     groups, models, params = [], [], []

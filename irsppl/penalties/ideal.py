@@ -88,12 +88,12 @@ class Root(NamedTuple):
         return np.zeros(self.values.shape, np.int64) if same else None
 
 
-def planning_root(belief: Belief, name: str = "ideal / opt") -> Root:
+def planning_root(belief: Belief) -> Root:
     """The belief for the recursion; `ValueError` where it has no finite form."""
     instead = "Use 'irs.v-zero' or 'irs.ff' for a bound, 'irs.index' for a policy"
     if isinstance(belief, Cloud):
         raise ValueError(
-            f"{name} plans over the prior itself, of which particles are only a random sample: "
+            "ideal / opt plans over the prior itself, of which particles are only a random sample: "
             "the result would be optimal for them, not for the model. Use "
             "representation='enumeration' or 'quadrature' where the model allows it. " + instead
         )
@@ -101,7 +101,7 @@ def planning_root(belief: Belief, name: str = "ideal / opt") -> Root:
     if tables is not None:
         return Root(*tables)
     raise ValueError(
-        f"{name} needs rewards with finitely many values (Bernoulli, categorical), not "
+        "ideal / opt needs rewards with finitely many values (Bernoulli, categorical), not "
         f"{type(belief).__name__}: the set of beliefs it would have to plan over is "
         "infinite. " + instead
     )

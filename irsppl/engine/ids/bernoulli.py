@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.ids.mixture import (
     FLOOR,
-    SETTLED,
     TINY,
+    best_mean,
+    drawn,
+    keep,
     minimise,
     moments,
-    product,
     score,
 )
 from irsppl.engine.verbs import implements
-from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_start
@@ -163,30 +163,17 @@ def _beta_derive(
 
 
 @njit(**KERNEL)
-def beta_mixture(
-    form: int,
-    x: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    r: NDArray[np.float64],
-    s: NDArray[np.float64],
-    small: NDArray[np.float64],
-    cross: NDArray[np.float64],
-    lines: NDArray[np.float64],
-) -> tuple[int, int, float]:
+def beta_mixture(rule: Bernoulli) -> tuple[int, int, float]:
     """Arms i, j and the probability of i."""
-    count = cdf.shape[0]
-    n = x.size
-    prob, delta, gain = small[0], small[1], small[2]
-    product(count, weights, cdf, n, lines[0])
-    leader = moments(count, n, x, lines[0], r, s, prob, cross, lines[1])
-    rest = 0.0
-    for b in range(count):
-        if b != leader:
-            rest += prob[b]
-    if rest < SETTLED:
-        return leader, leader, 1.0
-    score(form, count, prob, cross, delta, gain)
+    count = rule.state.shape[1]
+    prob, delta, gain = rule.small[0], rule.small[1], rule.small[2]
+    cdf, r, s = rule.tables[2], rule.tables[3], rule.tables[4]
+    sure = moments(
+        count, rule.x.size, rule.x, rule.weights, cdf, r, s, prob, rule.cross, rule.lines
+    )
+    if sure >= 0:
+        return sure, sure, 1.0
+    score(rule.form, count, prob, rule.cross, delta, gain)
     return minimise(delta, gain, count)
 
 
@@ -205,52 +192,24 @@ def _(part):
 
 @implements(verbs.choose, Bernoulli)
 def _(rule, family, limits, rng, period, remaining):
-    arms = family.xi.size
-    if remaining == 1:  # information could not pay
-        chosen = 0
-        for a in range(1, arms):
-            if verbs.mean(family, a) > verbs.mean(family, chosen):
-                chosen = a
-        return chosen
+    if remaining == 1:
+        return best_mean(family)
     state, tables = rule.state, rule.tables
     opening = True
-    for a in range(arms):
-        known = state[1, a]
-        while state[1, a] < family.nu[a] - 0.5:
-            reward = 1.0 if state[0, a] < family.xi[a] - 0.5 else 0.0
-            _beta_advance(reward, state[0, a], state[1, a], rule.x, tables[0, a], tables[1, a])
-            state[0, a] += reward
-            state[1, a] += 1.0
-        if state[1, a] > known:
+    for a in range(family.xi.size):
+        xi, nu = state[0, a], state[1, a]
+        below, p = tables[0, a], tables[1, a]
+        while nu < family.nu[a] - 0.5:
+            reward = 1.0 if xi < family.xi[a] - 0.5 else 0.0
+            _beta_advance(reward, xi, nu, rule.x, below, p)
+            xi += reward
+            nu += 1.0
+        if nu > state[1, a]:
             rule.mixture[0] = -1.0
-            _beta_derive(
-                state[0, a],
-                state[1, a],
-                rule.x,
-                rule.inside,
-                tables[0, a],
-                tables[1, a],
-                tables[2, a],
-                tables[3, a],
-                tables[4, a],
-            )
-        opening = opening and state[1, a] == rule.first_state[1, a]
+            state[0, a], state[1, a] = xi, nu
+            cdf, r, s = tables[2, a], tables[3, a], tables[4, a]
+            _beta_derive(xi, nu, rule.x, rule.inside, below, p, cdf, r, s)
+        opening = opening and nu == rule.first_state[1, a]
     if rule.mixture[0] < 0.0:
-        first, second, share = beta_mixture(
-            rule.form,
-            rule.x,
-            rule.weights,
-            tables[2],
-            tables[3],
-            tables[4],
-            rule.small,
-            rule.cross,
-            rule.lines,
-        )
-        rule.mixture[0], rule.mixture[1], rule.mixture[2] = first, second, share
-        if opening:
-            for i in range(3):
-                rule.opening[i] = rule.mixture[i]
-    if rule.mixture[0] == rule.mixture[1] or random.uniform(rng) < rule.mixture[2]:
-        return np.int64(rule.mixture[0])
-    return np.int64(rule.mixture[1])
+        keep(rule, beta_mixture(rule), opening)
+    return drawn(rule.mixture, rng)

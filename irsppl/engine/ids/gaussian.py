@@ -17,17 +17,17 @@ from irsppl.engine import verbs
 from irsppl.engine.ids.mixture import (
     FAST,
     MUTUAL,
-    SETTLED,
     VARIANCE,
+    best_mean,
     dot,
+    drawn,
+    keep,
     minimise,
     moments,
-    product,
     score,
     times,
 )
 from irsppl.engine.verbs import implements
-from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
@@ -49,16 +49,20 @@ _PDF: Final = np.exp(-0.5 * _POINTS**2) / math.sqrt(2.0 * math.pi)
 
 
 class Gaussian(NamedTuple):
-    """Work arrays of the decision, and the mixtures at the start and now."""
+    """Work arrays of the decision, and the mixtures at the start and now.
+
+    ``arms`` lists the arms that may be best; rows of ``tables`` and ``small`` follow that list.
+    """
 
     form: int
-    arms: NDArray[np.int64]
-    x: NDArray[np.float64]
-    w: NDArray[np.float64]
-    tables: NDArray[np.float64]
+    arms: NDArray[np.int64]  # [K]
+    x: NDArray[np.float64]  # [n] nodes,
+    w: NDArray[np.float64]  # [n] and their weights
+    tables: NDArray[np.float64]  # [4, K, n] CDF, r, s, scratch
+    # [8, K] probability, regret, information, mean, standard deviation, and three of scratch
     small: NDArray[np.float64]
-    cross: NDArray[np.float64]
-    lines: NDArray[np.float64]
+    cross: NDArray[np.float64]  # [K, K]
+    lines: NDArray[np.float64]  # [3, n]
     first_nu: NDArray[np.float64]  # [K] counts at the start,
     nu: NDArray[np.float64]  # [K] and those that the mixture belongs to
     opening: NDArray[np.float64]  # [3] the first mixture: arms i, j, probability of i; i < 0: new
@@ -66,11 +70,29 @@ class Gaussian(NamedTuple):
 
 
 def gaussian_rule(form: int, nu: Any) -> Gaussian:
-    """Arms with pseudo-counts nu [K]."""
+    """Arms with pseudo-counts nu [K].
+
+    There is room for the panels of any arrangement of the arms: each arm's body is crossed in
+    steps of two standard deviations or more, and takes a step or two beside it.
+    """
     nu = np.array(nu, np.float64)
-    arms, x, w, tables, small, cross, lines = gaussian_work(form, nu)
-    mixtures = np.full(3, -1.0), np.full(3, -1.0)
-    return Gaussian(form, arms, x, w, tables, small, cross, lines, nu, nu.copy(), *mixtures)
+    arms = nu.size
+    steps = [math.ceil(2.0 * _REACH / _PANEL * _narrowing(form, n)) + 3 for n in nu.tolist()]
+    capacity = _BLOCK * (sum(steps) + 1)
+    return Gaussian(
+        form,
+        np.empty(arms, np.int64),
+        np.empty(capacity),
+        np.empty(capacity),
+        np.empty((4, arms, capacity)),
+        np.empty((8, arms)),
+        np.empty((arms, arms)),
+        np.empty((3, capacity)),
+        nu,
+        nu.copy(),
+        np.full(3, -1.0),
+        np.full(3, -1.0),
+    )
 
 
 @njit(**KERNEL, fastmath=FAST)
@@ -174,26 +196,17 @@ def _narrowing(form: int, nu: float) -> float:
 
 
 @njit(**KERNEL)
-def gaussian_information(
-    count: int,
-    n: int,
-    arm: int,
-    noise: float,
-    x: NDArray[np.float64],
-    tables: NDArray[np.float64],
-    small: NDArray[np.float64],
-    lines: NDArray[np.float64],
-) -> float:
-    """I(A*; Y) for the reward Y of one arm; the arrays are those of :func:`gaussian_moments`.
+def gaussian_information(rule: Gaussian, count: int, n: int, arm: int, noise: float) -> float:
+    """I(A*; Y) for the reward Y of one arm, after :func:`gaussian_moments`.
 
     With v the standard deviation of the arm's mean m, a reward moves the mean to ``m + v c z``, z
     standard normal and c^2 = v^2 / (v^2 + noise^2), and leaves it the standard deviation
     ``v noise / sqrt(v^2 + noise^2)``.
     """
-    cdf, r, others = tables[0], tables[1], tables[3]
-    h = lines[0]
-    prob, after = small[0], small[6]
-    m, v = small[3, arm], small[4, arm]
+    cdf, r, others = rule.tables[0], rule.tables[1], rule.tables[3]
+    h, below, density = rule.lines[0], rule.lines[1], rule.lines[2]
+    prob, after = rule.small[0], rule.small[6]
+    m, v = rule.small[3, arm], rule.small[4, arm]
     total = 0.0
     for b in range(count):
         total += prob[b]
@@ -208,14 +221,14 @@ def gaussian_information(
     left = spread / (v * noise)
     information = 0.0
     for k in range(_OUTCOMES):
-        _normal_law(n, x, m + moved * _GH_X[k], left, lines[1], lines[2])
+        _normal_law(n, rule.x, m + moved * _GH_X[k], left, below, density)
         mass = 0.0
         for b in range(count):
             if prob[b] > 0.0:
                 if b == arm:
-                    after[b] = dot(own, lines[2], n) * left
+                    after[b] = dot(own, density, n) * left
                 else:
-                    after[b] = dot(others[b], lines[1], n)
+                    after[b] = dot(others[b], below, n)
                 mass += after[b]
         inner = 0.0
         for b in range(count):
@@ -229,25 +242,17 @@ def gaussian_information(
 
 @njit(**KERNEL)
 def gaussian_moments(
-    form: int,
+    rule: Gaussian,
     xi: NDArray[np.float64],
     nu: NDArray[np.float64],
     noise: NDArray[np.float64],
-    arms: NDArray[np.int64],
-    x: NDArray[np.float64],
-    w: NDArray[np.float64],
-    tables: NDArray[np.float64],
-    small: NDArray[np.float64],
-    cross: NDArray[np.float64],
-    lines: NDArray[np.float64],
 ) -> tuple[int, int, int]:
     """Regrets, and information by variance, of the arms that may be best.
 
-    Those arms are listed in ``arms``, and rows of ``tables`` [4, K, nodes] (CDF, r, s, scratch) and
-    of ``small`` [8, K] (probability, regret, information, mean, standard deviation, and three of
-    scratch) follow that list.  Returns the length of the list, the number of nodes, and the place
-    in the list of an arm that is surely best, or -1.
+    Returns how many they are, the number of nodes, and the place in the list of an arm that is
+    surely best, or -1.
     """
+    x, tables, small = rule.x, rule.tables, rule.small
     m, v, finest = small[3], small[4], small[5]
     low = -np.inf
     for a in range(xi.size):
@@ -257,50 +262,37 @@ def gaussian_moments(
         mean = xi[a] / nu[a]
         sd = noise[a] / math.sqrt(nu[a])
         if mean + _REACH * sd > low:
-            arms[count] = a
+            rule.arms[count] = a
             m[count] = mean
             v[count] = sd
-            finest[count] = sd / _narrowing(form, nu[a])
+            finest[count] = sd / _narrowing(rule.form, nu[a])
             count += 1
     if count == 1:
         return 1, 0, 0
-    n = _panels(count, m, v, finest, x, w)
+    n = _panels(count, m, v, finest, x, rule.w)
+    cdf, r, s = tables[0], tables[1], tables[2]
     for b in range(count):
-        _gaussian_tables(n, m[b], v[b], x, tables[0, b], tables[1, b], tables[2, b])
-    product(count, w, tables[0], n, lines[0])
-    leader = moments(count, n, x, lines[0], tables[1], tables[2], small[0], cross, lines[1])
-    rest = 0.0
-    for b in range(count):
-        if b != leader:
-            rest += small[0, b]
-    if rest < SETTLED:
-        return count, n, leader
-    score(VARIANCE, count, small[0], cross, small[1], small[2])
-    return count, n, -1
+        _gaussian_tables(n, m[b], v[b], x, cdf[b], r[b], s[b])
+    sure = moments(count, n, x, rule.w, cdf, r, s, small[0], rule.cross, rule.lines)
+    if sure < 0:
+        score(VARIANCE, count, small[0], rule.cross, small[1], small[2])
+    return count, n, sure
 
 
 @njit(**KERNEL)
 def gaussian_mixture(
-    form: int,
+    rule: Gaussian,
     xi: NDArray[np.float64],
     nu: NDArray[np.float64],
     noise: NDArray[np.float64],
-    arms: NDArray[np.int64],
-    x: NDArray[np.float64],
-    w: NDArray[np.float64],
-    tables: NDArray[np.float64],
-    small: NDArray[np.float64],
-    cross: NDArray[np.float64],
-    lines: NDArray[np.float64],
 ) -> tuple[int, int, float]:
     """Arms i, j and the probability of i."""
-    count, n, settled = gaussian_moments(
-        form, xi, nu, noise, arms, x, w, tables, small, cross, lines
-    )
-    if settled >= 0:
-        return arms[settled], arms[settled], 1.0
-    delta, gain, known = small[1], small[2], small[7]
-    if form == MUTUAL:
+    arms = rule.arms
+    count, n, sure = gaussian_moments(rule, xi, nu, noise)
+    if sure >= 0:
+        return arms[sure], arms[sure], 1.0
+    delta, gain, known = rule.small[1], rule.small[2], rule.small[7]
+    if rule.form == MUTUAL:
         # No reward tells more of A* than of its own arm's mean.  With that bound in place of the
         # information, an arm that the best mixture leaves out need not be looked at.
         for b in range(count):
@@ -308,32 +300,12 @@ def gaussian_mixture(
             gain[b] = 0.5 * math.log1p(1.0 / nu[arms[b]])
     while True:
         first, second, share = minimise(delta, gain, count)
-        if form == VARIANCE or known[first] + known[second] == 2.0:
+        if rule.form == VARIANCE or known[first] + known[second] == 2.0:
             return arms[first], arms[second], share
         for b in (first, second):
             if known[b] == 0.0:
                 known[b] = 1.0
-                gain[b] = gaussian_information(count, n, b, noise[arms[b]], x, tables, small, lines)
-
-
-def gaussian_work(form: int, nu: NDArray) -> tuple[NDArray, ...]:
-    """Arrays arms, x, w, tables, small, cross, lines of :func:`gaussian_moments`.
-
-    There is room for the panels of any arrangement of the arms: each arm's body is crossed in
-    steps of two standard deviations or more, and takes a step or two beside it.
-    """
-    num_arms = nu.size
-    steps = [math.ceil(2.0 * _REACH / _PANEL * _narrowing(form, n)) + 3 for n in nu.tolist()]
-    capacity = _BLOCK * (sum(steps) + 1)
-    return (
-        np.empty(num_arms, np.int64),
-        np.empty(capacity),
-        np.empty(capacity),
-        np.empty((4, num_arms, capacity)),
-        np.empty((8, num_arms)),
-        np.empty((num_arms, num_arms)),
-        np.empty((3, capacity)),
-    )
+                gain[b] = gaussian_information(rule, count, n, b, noise[arms[b]])
 
 
 @implements(verbs.reset, Gaussian)
@@ -346,37 +318,14 @@ def _(part):
 
 @implements(verbs.choose, Gaussian)
 def _(rule, family, limits, rng, period, remaining):
-    arms = family.xi.size
-    if remaining == 1:  # information could not pay
-        chosen = 0
-        for a in range(1, arms):
-            if verbs.mean(family, a) > verbs.mean(family, chosen):
-                chosen = a
-        return chosen
+    if remaining == 1:
+        return best_mean(family)
     opening = True
-    for a in range(arms):
+    for a in range(family.xi.size):
         if family.nu[a] > rule.nu[a]:
             rule.nu[a] = family.nu[a]
             rule.mixture[0] = -1.0
         opening = opening and family.nu[a] == rule.first_nu[a]
     if rule.mixture[0] < 0.0:
-        first, second, share = gaussian_mixture(
-            rule.form,
-            family.xi,
-            family.nu,
-            family.sd,
-            rule.arms,
-            rule.x,
-            rule.w,
-            rule.tables,
-            rule.small,
-            rule.cross,
-            rule.lines,
-        )
-        rule.mixture[0], rule.mixture[1], rule.mixture[2] = first, second, share
-        if opening:
-            for i in range(3):
-                rule.opening[i] = rule.mixture[i]
-    if rule.mixture[0] == rule.mixture[1] or random.uniform(rng) < rule.mixture[2]:
-        return np.int64(rule.mixture[0])
-    return np.int64(rule.mixture[1])
+        keep(rule, gaussian_mixture(rule, family.xi, family.nu, family.sd), opening)
+    return drawn(rule.mixture, rng)

@@ -26,11 +26,13 @@ probabilities P(A* = b) before and after the reward, integrated over the reward.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.engine import verbs
+from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
@@ -38,7 +40,7 @@ MUTUAL: Final = 0
 VARIANCE: Final = 1
 
 # Below this chance that another arm is better, the best arm is played without further ado.
-SETTLED: Final = 1e-14
+_SETTLED: Final = 1e-14
 # Arms whose chance to be best is this small a part of the chance that the leader is not are left
 # out of the averages over A*.
 _NEGLIGIBLE: Final = 1e-7
@@ -118,23 +120,43 @@ def times(u: NDArray[np.float64], v: NDArray[np.float64], n: int, out: NDArray[n
         out[j] = u[j] * v[j]
 
 
+@njit(**KERNEL, fastmath=FAST)
+def _product(
+    count: int,
+    weights: NDArray[np.float64],
+    cdf: NDArray[np.float64],
+    n: int,
+    h: NDArray[np.float64],
+) -> None:
+    """``h`` [n]: weights times the product of the CDFs [K, n]."""
+    for j in range(n):
+        h[j] = weights[j]
+    for a in range(count):
+        row = cdf[a]
+        for j in range(n):
+            h[j] *= row[j]
+
+
 @njit(**KERNEL)
 def moments(
     count: int,
     n: int,
     x: NDArray[np.float64],
-    h: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    cdf: NDArray[np.float64],
     r: NDArray[np.float64],
     s: NDArray[np.float64],
     prob: NDArray[np.float64],
     cross: NDArray[np.float64],
-    line: NDArray[np.float64],
+    lines: NDArray[np.float64],
 ) -> int:
-    """P(A* = b) [K] and E[mu_a; A* = b] [K (b), K (a)]; returns the likeliest best arm.
+    """P(A* = b) [K] and E[mu_a; A* = b] [K (b), K (a)]; returns the arm that surely is best, or -1.
 
-    ``x, h`` [n] (``h`` includes the weights), ``r, s`` [K, n].  Arms that are hardly ever best get
-    probability 0.
+    ``x, weights`` [n], ``cdf, r, s`` [K, n].  Arms that are hardly ever best get probability 0.
+    Leaves h in ``lines[0]``; ``lines[1]`` is scratch.
     """
+    h, line = lines[0], lines[1]
+    _product(count, weights, cdf, n, h)
     leader = 0
     for b in range(count):
         prob[b] = dot(h, r[b], n)
@@ -151,7 +173,7 @@ def moments(
         times(h, r[b], n, line)
         for a in range(count):
             cross[b, a] = dot(line, x if a == b else s[a], n)
-    return leader
+    return leader if rest < _SETTLED else -1
 
 
 @njit(**KERNEL)
@@ -191,18 +213,31 @@ def score(
         gain[a] = information / total
 
 
-@njit(**KERNEL, fastmath=FAST)
-def product(
-    count: int,
-    weights: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    n: int,
-    h: NDArray[np.float64],
-) -> None:
-    """``h`` [n]: weights times the product of the CDFs [K, n]."""
-    for j in range(n):
-        h[j] = weights[j]
-    for a in range(count):
-        row = cdf[a]
-        for j in range(n):
-            h[j] *= row[j]
+# ------------------------------------------------------------------ what the rules share
+
+
+@njit(**KERNEL)
+def best_mean(family: Any) -> int:
+    """The last period's arm: information could not pay."""
+    chosen = 0
+    for a in range(1, family.xi.size):
+        if verbs.mean(family, a) > verbs.mean(family, chosen):
+            chosen = a
+    return chosen
+
+
+@njit(**KERNEL)
+def keep(rule: Any, found: tuple[int, int, float], opening: bool) -> None:
+    """Remember the mixture of the state now, and if it is the first one for every path."""
+    rule.mixture[0], rule.mixture[1], rule.mixture[2] = found
+    if opening:
+        for i in range(3):
+            rule.opening[i] = rule.mixture[i]
+
+
+@njit(**KERNEL)
+def drawn(mixture: NDArray[np.float64], rng: NDArray[np.uint64]) -> int:
+    """An arm of the mixture."""
+    if mixture[0] == mixture[1] or random.uniform(rng) < mixture[2]:
+        return np.int64(mixture[0])
+    return np.int64(mixture[1])

@@ -17,9 +17,8 @@ Four solvers share one result type:
 - :func:`solve_points` for independent arms whose parameters take finitely many values each;
 - :func:`solve_joint` for correlated arms whose parameter takes finitely many values.
 
-:func:`solve` and :func:`solve_bernoulli` pick the faster of the first two.  The second and third
-share one recursion: all it asks of an arm is a predictive table, the chances of its next reward by
-its own counts.
+:func:`solve` picks the faster of the first two.  The second and third share one recursion: all it
+asks of an arm is a predictive table, the chances of its next reward by its own counts.
 
 **Categories of a Bernoulli arm.**  Category 0 is failure and category 1 success, so a reward is its
 own category, and the Dirichlet parameters of Beta(alpha, beta) are ``[beta, alpha]``.
@@ -38,7 +37,6 @@ from numpy.typing import ArrayLike
 from irsppl.inner.bellman.independent import solve_independent, solve_points
 from irsppl.inner.bellman.joint import solve_joint
 from irsppl.inner.bellman.solution import (
-    MAX_BYTES,
     BellmanSolution,
     check_weights,
     lookup,
@@ -51,7 +49,6 @@ __all__ = [
     "lookup",
     "num_states",
     "solve",
-    "solve_bernoulli",
     "solve_independent",
     "solve_joint",
     "solve_points",
@@ -64,9 +61,6 @@ def solve(
     values: ArrayLike,
     horizon: int,
     weights: ArrayLike | None = None,
-    *,
-    max_states: float | None = None,
-    max_bytes: float = MAX_BYTES,
 ) -> BellmanSolution:
     """Independent arms, by the faster solver that applies; arguments of :func:`solve_independent`.
 
@@ -75,48 +69,15 @@ def solve(
     """
     prior = np.asarray(alpha, dtype=np.float64)
     payoff = np.asarray(values, dtype=np.float64)
-    if prior.shape != (2, 2) or not (prior > 0.0).all() or payoff.shape not in ((2,), (2, 2)):
-        return solve_independent(
-            prior, payoff, horizon, weights, max_states=max_states, max_bytes=max_bytes
-        )
-    rows = np.broadcast_to(payoff, (2, 2))
-    low, high = rows[0]
-    if (rows[0] != rows[1]).any() or not low < high:
-        return solve_independent(
-            prior, payoff, horizon, weights, max_states=max_states, max_bytes=max_bytes
-        )
-    unit = solve_two_bernoulli(
-        prior[:, 1], prior[:, 0], horizon, weights, max_states=max_states, max_bytes=max_bytes
-    )
+    two = prior.shape == (2, 2) and (prior > 0.0).all() and payoff.shape in ((2,), (2, 2))
+    if not two or not np.all(payoff == payoff[..., :2].reshape(-1, 2)[0]):
+        return solve_independent(prior, payoff, horizon, weights)
+    low, high = payoff.reshape(-1, 2)[0]
+    if not low < high:
+        return solve_independent(prior, payoff, horizon, weights)
+    unit = solve_two_bernoulli(prior[:, 1], prior[:, 0], horizon, weights)
     if (low, high) == (0.0, 1.0):
         return unit
     shift = low * check_weights(weights, unit.horizon).sum()
     scale = high - low
     return replace(unit, value=float(shift + scale * unit.value), q=shift + scale * unit.q)
-
-
-def solve_bernoulli(
-    alpha: ArrayLike,
-    beta: ArrayLike,
-    horizon: int,
-    weights: ArrayLike | None = None,
-    *,
-    max_states: float | None = None,
-    max_bytes: float = MAX_BYTES,
-) -> BellmanSolution:
-    """Optimal value and policy of Beta-Bernoulli arms, ``alpha`` and ``beta`` being ``[K]``.
-
-    Two arms take :func:`solve_two_bernoulli`, any other number :func:`solve_independent`.
-    """
-    a = np.asarray(alpha, dtype=np.float64)
-    b = np.asarray(beta, dtype=np.float64)
-    if a.ndim != 1 or a.shape != b.shape or a.size == 0 or not np.all((a > 0.0) & (b > 0.0)):
-        raise ValueError(f"alpha and beta must be positive, of one length, got {alpha!r}, {beta!r}")
-    return solve(
-        np.stack([b, a], axis=1),
-        [0.0, 1.0],
-        horizon,
-        weights,
-        max_states=max_states,
-        max_bytes=max_bytes,
-    )

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.bellman.solution import (
     DENSE,
-    MAX_BYTES,
-    MAX_STATES,
     BellmanSolution,
     Floats,
     Ints,
@@ -202,9 +200,7 @@ def check_dense(
     horizon: int,
     num_arms: int,
     num_categories: int,
-    work_per_state: int,
-    max_states: float | None,
-    max_bytes: float,
+    work_per_state: int = 1,
 ) -> int:
     """Number of states, after comparing time and memory with the limits."""
     if num_arms > 127:
@@ -219,8 +215,6 @@ def check_dense(
         states
         + 8 * math.comb(horizon + cells - 1, cells - 1)
         + 8 * cells * num_states(horizon, 1, num_categories),
-        MAX_STATES if max_states is None else max_states,
-        max_bytes,
     )
     return states
 
@@ -247,9 +241,6 @@ def solve_independent(
     values: ArrayLike,
     horizon: int,
     weights: ArrayLike | None = None,
-    *,
-    max_states: float | None = None,
-    max_bytes: float = MAX_BYTES,
 ) -> BellmanSolution:
     """Optimal value and policy of independent Dirichlet-categorical arms.
 
@@ -263,7 +254,7 @@ def solve_independent(
         category impossible, which pads arms of fewer categories).
     values
         ``[C]`` or ``[K, C]`` rewards of the categories.
-    horizon, weights, max_states, max_bytes
+    horizon, weights
         As in :func:`solve_two_bernoulli`.
     """
     horizon = check_horizon(horizon)
@@ -282,9 +273,7 @@ def solve_independent(
         )
     num_arms, num_categories = prior.shape
     payoff = check_values(values, num_arms, num_categories)
-    states = check_dense(
-        "independent arms", horizon, num_arms, num_categories, 1, max_states, max_bytes
-    )
+    states = check_dense("independent arms", horizon, num_arms, num_categories)
     counts = prior[:, None, :] + _own_counts(horizon, num_categories)[None]
     chances = counts / counts.sum(axis=2, keepdims=True)
     return _solve_tables(chances, payoff, w, states)
@@ -321,9 +310,6 @@ def solve_points(
     values: ArrayLike,
     horizon: int,
     weights: ArrayLike | None = None,
-    *,
-    max_states: float | None = None,
-    max_bytes: float = MAX_BYTES,
 ) -> BellmanSolution:
     """Optimal value and policy of independent arms whose parameters take N values each.
 
@@ -339,7 +325,7 @@ def solve_points(
         A category that is impossible everywhere pads arms of fewer categories.
     values
         ``[C]`` or ``[K, C]`` rewards of the categories.
-    horizon, weights, max_states, max_bytes
+    horizon, weights
         As in :func:`solve_two_bernoulli`.
     """
     horizon = check_horizon(horizon)
@@ -358,9 +344,7 @@ def solve_points(
         raise ValueError(f"prior must be {list(lik.shape[:2])} probabilities, got {prior!r}")
     num_arms, _, num_categories = lik.shape
     payoff = check_values(values, num_arms, num_categories)
-    states = check_dense(
-        "independent arms", horizon, num_arms, num_categories, 1, max_states, max_bytes
-    )
+    states = check_dense("independent arms", horizon, num_arms, num_categories)
     counts = _own_counts(horizon, num_categories)
     chances = np.stack([_predictive(m, p, counts) for m, p in zip(mass / total, lik, strict=True)])
     return _solve_tables(chances, payoff, w, states)

@@ -14,7 +14,6 @@ from irsppl.inner.bellman.independent import (
     steps,
 )
 from irsppl.inner.bellman.solution import (
-    MAX_BYTES,
     BellmanSolution,
     Floats,
     Ints,
@@ -117,9 +116,6 @@ def solve_joint(
     values: ArrayLike,
     horizon: int,
     weights: ArrayLike | None = None,
-    *,
-    max_states: float | None = None,
-    max_bytes: float = MAX_BYTES,
 ) -> BellmanSolution:
     """Optimal value and policy when the arms share a parameter that takes J values.
 
@@ -133,10 +129,8 @@ def solve_joint(
         ``[J, K, C]``: the probability that arm ``a`` shows category ``c`` under value ``j``.
     values
         ``[C]`` or ``[K, C]`` rewards of the categories.
-    horizon, weights, max_bytes
+    horizon, weights
         As in :func:`solve_two_bernoulli`.
-    max_states
-        Limit on states times J.
     """
     horizon = check_horizon(horizon)
     w = check_weights(weights, horizon)
@@ -152,15 +146,9 @@ def solve_joint(
     log_prior = np.log(mass[keep] / mass.sum())
     _, num_arms, num_categories = lik.shape
     payoff = check_values(values, num_arms, num_categories)
-    states = check_dense(
-        f"joint prior of {lik.shape[0]} values",
-        horizon,
-        num_arms,
-        num_categories,
-        lik.shape[0],
-        max_states,
-        max_bytes,
-    )
+    points = lik.shape[0]
+    what = f"joint prior of {points} values"
+    states = check_dense(what, horizon, num_arms, num_categories, points)
     ranks = rank_table(horizon, num_arms * num_categories)
     table = np.empty(states, np.int8)
     q = np.empty(num_arms)

@@ -49,11 +49,6 @@ class BellmanSolution:
     ranks: NDArray[np.int64] = field(repr=False)
     """[K*C, T+2] rank contributions, see :func:`rank_table`; empty for two-armed layouts."""
 
-    @property
-    def nbytes(self) -> int:
-        """Memory held by the policy."""
-        return self.table.nbytes + self.ranks.nbytes
-
     def actions(self, counts: ArrayLike) -> NDArray[np.int64]:
         """Optimal arm in each of many states.
 
@@ -167,12 +162,11 @@ def tie_band(weights: NDArray[np.float64], largest: float) -> NDArray[np.float64
     return _TIE * largest * np.cumsum(weights[::-1])[::-1]
 
 
-def check_size(
-    what: str, states: int, work: int, num_bytes: int, max_states: float, max_bytes: float
-) -> None:
-    if work > max_states or num_bytes > max_bytes:
+def check_size(what: str, states: int, work: int, num_bytes: int, most: int = MAX_STATES) -> None:
+    """Refuse what takes more than ``most`` evaluations of states, or than MAX_BYTES."""
+    if work > most or num_bytes > MAX_BYTES:
         raise ValueError(
             f"{what}: {states:,} states, {work:,} state evaluations and {num_bytes / 1e6:,.0f} MB, "
-            f"above the limit of {max_states:,.0f} evaluations or {max_bytes / 1e6:,.0f} MB; "
-            "shorten the horizon or raise max_states / max_bytes"
+            f"above the limit of {most:,} evaluations or {MAX_BYTES / 1e6:,.0f} MB; "
+            "shorten the horizon"
         )

@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.bellman.solution import (
     BITS,
-    MAX_BYTES,
     MAX_STATES_TWO_ARMED,
     THRESHOLD,
     BellmanSolution,
@@ -136,8 +135,6 @@ def solve_two_bernoulli(
     horizon: int,
     weights: ArrayLike | None = None,
     *,
-    max_states: float | None = None,
-    max_bytes: float = MAX_BYTES,
     force_bits: bool = False,
 ) -> BellmanSolution:
     """Optimal value and policy of two independent Beta-Bernoulli arms.
@@ -155,8 +152,6 @@ def solve_two_bernoulli(
         Number of periods T.
     weights
         ``[T]`` survivor weights, ones if omitted.
-    max_states, max_bytes
-        Refuse larger problems with a ``ValueError``.
     force_bits
         Store one bit per state in any case (for tests).
     """
@@ -177,8 +172,7 @@ def solve_two_bernoulli(
         states,
         states,
         8 * math.comb(horizon + 3, 3) + table_bytes,
-        MAX_STATES_TWO_ARMED if max_states is None else max_states,
-        max_bytes,
+        MAX_STATES_TWO_ARMED,
     )
     bands = tie_band(w, 1.0)
     q = np.empty(2)

@@ -213,17 +213,16 @@ def _solve_batch(
     num_problems, num_arms, cols = values.shape
     stride = row_stride(cols - 1)
     for p in range(num_problems):
-        total = totals[p]
         for a in range(num_arms):
             s = a * stride + PAD
             lowest = np.inf
             cells[s] = values[p, a, 0]
-            for n in range(total):
+            for n in range(totals[p]):
                 step = np.float64(values[p, a, n + 1]) - np.float64(values[p, a, n])
                 lowest = step if step < lowest else lowest
                 cells[s + n + 1] = values[p, a, n + 1]
             least[a] = lowest
-        best[p] = solve(cells, marks, least, num_arms, cols - 1, total, counts[p])
+        best[p] = solve(cells, marks, least, num_arms, cols - 1, totals[p], counts[p])
 
 
 def allocate_batch(
@@ -237,7 +236,7 @@ def allocate_batch(
         Cumulative payoffs [problem, arm, 0 .. T], finite, zero in the first column.  Single
         precision is solved in single precision, anything else in double.
     total
-        Pulls to allocate, one number or [problem], at most T; T when left out.
+        Pulls to allocate, at most T, one number or [problem]; T when left out.
 
     Returns
     -------
@@ -250,7 +249,7 @@ def allocate_batch(
         raise ValueError(f"values must have shape [problem, arm, T + 1], got {values.shape}")
     num_problems, num_arms, cols = values.shape
     totals = np.asarray(cols - 1 if total is None else total, np.int64)
-    if totals.min(initial=0) < 0 or totals.max(initial=0) >= cols:
+    if np.any((totals < 0) | (totals >= cols)):
         raise ValueError(f"total must lie between 0 and {cols - 1}, got {total!r}")
     totals = np.ascontiguousarray(np.broadcast_to(totals, (num_problems,)))
     cells, marks, least = workspace(num_arms, cols - 1, values.dtype)

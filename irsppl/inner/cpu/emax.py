@@ -45,8 +45,8 @@ __all__ = [
     "beta_exceeds",
     "carry_pair",
     "emax_batch_2",
-    "expected_max_2",
     "fill",
+    "pair_max",
     "pair_start",
     "solve_2",
 ]
@@ -160,7 +160,7 @@ def _excess(z: float) -> float:
 
 
 @njit(**KERNEL)
-def _pair_max(
+def pair_max(
     family: int, xi1: float, nu1: float, sd1: float, xi2: float, nu2: float, sd2: float
 ) -> float:
     """E[max(mu_1, mu_2)] of two arms of one family, in closed form."""
@@ -334,7 +334,7 @@ def _fill_any(
         for k in range(t + 1):
             n1 = nu1 + k
             n2 = nu2 + t - k
-            gammas[t * (t + 1) // 2 + k] = _pair_max(
+            gammas[t * (t + 1) // 2 + k] = pair_max(
                 family, work[MEAN1, k] * n1, n1, 0.0, work[MEAN2, last - t + k] * n2, n2, 0.0
             )
 
@@ -369,23 +369,6 @@ def solve_2(
             z[k] = v
             row[k] = v
     return z[0] + horizon * gamma0, first
-
-
-@njit(**KERNEL)
-def _pulls_of_first(horizon: int, work: NDArray[np.float64], z: NDArray[np.float64]) -> int:
-    """Pulls of arm 1 in the optimal sequence, read forward from the table left by `solve_2`."""
-    last = horizon - 1
-    k = 0
-    for t in range(horizon):
-        x = work[MEAN1, k]
-        y = work[MEAN2, last - t + k]
-        if t < last:
-            after = (t + 1) * (t + 2) // 2 + k
-            x += z[after + 1]
-            y += z[after]
-        if x >= y:
-            k += 1
-    return k
 
 
 @njit(**KERNEL)
@@ -439,7 +422,6 @@ def _batch_2(
     rewards: NDArray[np.floating],
     values: NDArray[np.float64],
     first: NDArray[np.int16],
-    counts: NDArray[np.int64],
 ) -> None:
     horizon = rewards.shape[2]
     last = horizon - 1
@@ -456,42 +438,24 @@ def _batch_2(
             y += rewards[s, 1, n]
         fill(family, xi, nu, sd, g0, h0, horizon, work, gammas)
         values[s], first[s] = solve_2(horizon, work, gammas)
-        pulls = _pulls_of_first(horizon, work, gammas)
-        counts[s, 0] = pulls
-        counts[s, 1] = horizon - pulls
 
 
 # --- the functions others call ----------------------------------------------------------------
 
 
-def expected_max_2(family: int, xi: ArrayLike, nu: ArrayLike, noise_sd: ArrayLike = 1.0) -> float:
-    """E[max(mu_1, mu_2)] of two independent arms with beliefs ``xi, nu, noise_sd`` [2]."""
-    x, n, s = as_rows(xi, nu, noise_sd, (2,))
-    return _pair_max(check_family(family), x[0], n[0], s[0], x[1], n[1], s[1])
-
-
-def _two_armed(rewards: ArrayLike) -> NDArray[np.floating]:
-    array = as_rewards(rewards)
-    if array.ndim != 3 or array.shape[1] != 2:
-        raise ValueError(f"rewards must have shape [S, 2, T], got {array.shape}")
-    return array
-
-
 def emax_batch_2(
     family: int, xi: ArrayLike, nu: ArrayLike, noise_sd: ArrayLike, rewards: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.int16], NDArray[np.int64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
     """V-EMax inner problems of two arms along S outcomes.
 
-    ``xi, nu, noise_sd`` [2], ``rewards`` [S, 2, T].  Returns the inner values, float64 [S], the
-    first arm of each optimal sequence, int16 [S], and its pulls of each arm, int64 [S, 2]; ties
-    as in :func:`emax_sequence`.  Fast for Bernoulli and Gaussian rewards; the two Gamma families
-    need an incomplete beta function at each lattice point.
+    ``xi, nu, noise_sd`` [2], ``rewards`` [S, 2, T].  Returns the inner values, float64 [S], and the
+    first arm of each optimal sequence, int16 [S]; ties go to arm 0.  Fast for Bernoulli and
+    Gaussian rewards; the two Gamma families need an incomplete beta function at each lattice point.
     """
-    paths = _two_armed(rewards)
-    num_runs = paths.shape[0]
+    paths = as_rewards(rewards)
+    if paths.ndim != 3 or paths.shape[1] != 2:
+        raise ValueError(f"rewards must have shape [S, 2, T], got {paths.shape}")
     x, n, s = as_rows(xi, nu, noise_sd, (2,))
-    values = np.empty(num_runs)
-    first = np.empty(num_runs, np.int16)
-    counts = np.empty((num_runs, 2), np.int64)
-    _batch_2(check_family(family), x, n, s, paths, values, first, counts)
-    return values, first, counts
+    values, first = np.empty(len(paths)), np.empty(len(paths), np.int16)
+    _batch_2(check_family(family), x, n, s, paths, values, first)
+    return values, first

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
-__all__ = ["constant", "feedback", "groups"]
+__all__ = ["SOLVERS", "constant", "feedback", "groups"]
 
 SHIFTS: Final = 8
 """Shifts that the convolution handles in one pass."""
@@ -491,3 +491,6 @@ def feedback(
         payoff, costs, money, periods, bounded, int(costs.min()), value, action, out, sequence
     )
     return out, sequence
+
+
+SOLVERS: Final = {"constant": constant, "groups": groups, "feedback": feedback}

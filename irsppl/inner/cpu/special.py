@@ -20,7 +20,6 @@ __all__ = [
     "beta_term",
     "excess_table",
     "expected_gain",
-    "gamma_cdf",
     "gamma_start",
     "normal_excess",
 ]
@@ -192,12 +191,6 @@ def gamma_start(a: float, x: float) -> tuple[float, float, float]:
             break
     upper = p * a * f
     return 1.0 - upper, upper, p
-
-
-@njit(**KERNEL)
-def gamma_cdf(a: float, x: float) -> float:
-    """Regularised lower incomplete gamma function P(a, x), for a > 0."""
-    return gamma_start(a, x)[0]
 
 
 @njit(**KERNEL)

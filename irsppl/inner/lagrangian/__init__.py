@@ -40,7 +40,6 @@ the multipliers being known to about that accuracy only.
 """
 
 from irsppl.inner.lagrangian.minimise import TAUS, LagrangianBound, minimize_lagrangian
-from irsppl.inner.lagrangian.relaxation import lagrangian_value
 from irsppl.inner.lagrangian.tables import LagrangianTables, lagrangian_tables
 
 __all__ = [
@@ -48,6 +47,5 @@ __all__ = [
     "LagrangianBound",
     "LagrangianTables",
     "lagrangian_tables",
-    "lagrangian_value",
     "minimize_lagrangian",
 ]

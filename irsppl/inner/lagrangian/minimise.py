@@ -11,12 +11,13 @@ from irsppl.inner.lagrangian.relaxation import (
     MAX_BYTES,
     Floats,
     Relaxation,
-    as_multipliers,
     table_size,
 )
 
 TAUS: Final = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-"""Default widths of the Huber smoothing, one L-BFGS run each."""
+"""Widths of the Huber smoothing, one L-BFGS run each."""
+_ITERATIONS: Final = 200  # of a run, at most
+_MEMORY: Final = 30  # steps that a run remembers
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,20 +74,18 @@ def _direction(g: Floats, steps: Floats, changes: Floats, newest: int, held: int
     return d
 
 
-def _lbfgs(
-    relaxation: Relaxation, point: Floats, tau: float, max_iterations: int, memory: int = 30
-) -> Floats:
+def _lbfgs(relaxation: Relaxation, point: Floats, tau: float) -> Floats:
     """Minimise L_tau from ``point``.
 
     Written out here because SciPy's L-BFGS-B calls LAPACK on small matrices in every iteration,
     whose threads, on a busy machine, cost several times what the recursions do.
     """
     value, gradient = relaxation.objective(point, tau)
-    steps = np.empty((memory, point.size))
-    changes = np.empty((memory, point.size))
+    steps = np.empty((_MEMORY, point.size))
+    changes = np.empty((_MEMORY, point.size))
     newest = -1
     held = 0
-    for _ in range(max_iterations):
+    for _ in range(_ITERATIONS):
         direction = _direction(gradient, steps, changes, newest, held)
         slope = float(gradient @ direction)
         # -slope is about twice what is left to gain.  There is no use in solving a stage more
@@ -110,10 +109,10 @@ def _lbfgs(
             break
         change = new_gradient - gradient
         if change @ direction > 0.0:
-            newest = (newest + 1) % memory
+            newest = (newest + 1) % _MEMORY
             steps[newest] = new_point - point
             changes[newest] = change
-            held = min(held + 1, memory)
+            held = min(held + 1, _MEMORY)
         point, value, gradient = new_point, new_value, new_gradient
     return point
 
@@ -123,11 +122,6 @@ def minimize_lagrangian(
     beta: ArrayLike,
     horizon: int,
     weights: ArrayLike | None = None,
-    *,
-    taus: tuple[float, ...] = TAUS,
-    max_iterations: int = 200,
-    start: ArrayLike | None = None,
-    max_bytes: float = MAX_BYTES,
 ) -> LagrangianBound:
     """Minimise L over the multipliers.
 
@@ -142,36 +136,21 @@ def minimize_lagrangian(
         Number of periods T.
     weights
         ``[T]`` survivor weights, ones if omitted.
-    taus
-        Decreasing smoothing widths.  Larger last widths are faster and looser.
-    max_iterations
-        L-BFGS iterations per width.
-    start
-        ``[T]`` first multipliers.
-    max_bytes
-        Refuse problems that need more memory with a ``ValueError``.
     """
     relaxation = Relaxation(alpha, beta, horizon, weights)
     horizon = relaxation.horizon
     need = 4 * table_size(horizon) + 6 * (horizon + 1) * (horizon + 2)
-    if need > max_bytes:
+    if need > MAX_BYTES:
         raise ValueError(
-            f"horizon {horizon}: the Lagrangian recursion needs {need / 1e6:,.0f} MB, above "
-            f"max_bytes = {max_bytes / 1e6:,.0f} MB"
+            f"horizon {horizon}: the Lagrangian recursion needs {need / 1e6:,.0f} MB, above the "
+            f"limit of {MAX_BYTES / 1e6:,.0f} MB; shorten the horizon"
         )
-    if not taus or min(taus) <= 0.0:
-        raise ValueError(f"taus must be positive, got {taus}")
     relaxation.allocate()
-    if start is None:
-        means = relaxation.priors[:, 0] / relaxation.priors.sum(axis=1)
-        lam = means.max() * relaxation.weights
-    else:
-        lam = as_multipliers(start)
-        if lam.size != horizon:
-            raise ValueError(f"start must have {horizon} entries, got {lam.size}")
+    means = relaxation.priors[:, 0] / relaxation.priors.sum(axis=1)
+    lam = means.max() * relaxation.weights
     best = (np.inf, lam, 0.0)
-    for tau in taus:
-        lam = _lbfgs(relaxation, lam, tau, max_iterations)
+    for tau in TAUS:
+        lam = _lbfgs(relaxation, lam, tau)
         exact, _ = relaxation.objective(lam, 0.0)
         if exact < best[0]:
             best = (exact, lam, tau)

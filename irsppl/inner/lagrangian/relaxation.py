@@ -220,36 +220,3 @@ class Relaxation:
     def objective(self, multipliers: Floats, tau: float) -> tuple[float, Floats]:
         value, gradient, _ = self.evaluate(multipliers, tau)
         return value, gradient
-
-
-def as_multipliers(multipliers: ArrayLike) -> Floats:
-    lam = np.ascontiguousarray(multipliers, dtype=np.float64)
-    if lam.ndim != 1 or lam.size == 0 or not np.isfinite(lam).all():
-        raise ValueError(f"multipliers must be a finite vector [T], got {multipliers!r}")
-    return lam
-
-
-def lagrangian_value(
-    alpha: ArrayLike,
-    beta: ArrayLike,
-    multipliers: ArrayLike,
-    weights: ArrayLike | None = None,
-    tau: float = 0.0,
-) -> tuple[float, NDArray[np.float64]]:
-    """L(lambda), an upper bound on V* for any multipliers, and a (sub)gradient ``[T]``.
-
-    Parameters
-    ----------
-    alpha, beta
-        ``[K]`` Beta parameters.
-    multipliers
-        ``[T]``.
-    weights
-        ``[T]`` survivor weights, ones if omitted.
-    tau
-        Width of the Huber smoothing, 0 for the exact function.
-    """
-    lam = as_multipliers(multipliers)
-    relaxation = Relaxation(alpha, beta, lam.size, weights)
-    relaxation.allocate()
-    return relaxation.objective(lam, float(tau))

@@ -35,10 +35,6 @@ class LagrangianTables:
     def num_arms(self) -> int:
         return self.group.size
 
-    @property
-    def nbytes(self) -> int:
-        return self.index.nbytes + self.pull.nbytes
-
     def index_at(
         self, arm: ArrayLike, t: ArrayLike, successes: ArrayLike, failures: ArrayLike
     ) -> NDArray[np.float32]:
@@ -67,32 +63,19 @@ class LagrangianTables:
         return table[self.group[a], place]
 
 
-def lagrangian_tables(
-    bound: LagrangianBound,
-    *,
-    tie_tolerance: float | None = None,
-    max_bytes: float = MAX_BYTES,
-) -> LagrangianTables:
+def lagrangian_tables(bound: LagrangianBound) -> LagrangianTables:
     """Tables of the Lagrangian index policies for the multipliers of a bound.
 
-    8 bytes per entry and distinct arm: 11 MB at T = 200, 167 MB at T = 500.
-
-    Parameters
-    ----------
-    bound
-        From :func:`minimize_lagrangian`.
-    tie_tolerance
-        Indices this close to the largest count as tied; the bound's smoothing width if omitted.
-    max_bytes
-        Refuse larger tables with a ``ValueError``.
+    8 bytes per entry and distinct arm: 11 MB at T = 200, 167 MB at T = 500. Indices as close to the
+    largest as the bound's smoothing is wide count as tied.
     """
     relaxation = Relaxation(bound.alpha, bound.beta, bound.horizon, bound.weights)
     size = table_size(bound.horizon)
     groups = relaxation.priors.shape[0]
-    if 8 * groups * size > max_bytes:
+    if 8 * groups * size > MAX_BYTES:
         raise ValueError(
             f"{groups} distinct arms at horizon {bound.horizon} need {8e-6 * groups * size:,.0f} "
-            f"MB of index tables, above max_bytes = {max_bytes / 1e6:,.0f} MB"
+            f"MB of index tables, above the limit of {MAX_BYTES / 1e6:,.0f} MB; shorten the horizon"
         )
     relaxation.allocate()
     index = np.empty((groups, size), np.float32)
@@ -117,5 +100,5 @@ def lagrangian_tables(
         pull=pull,
         group=relaxation.group.astype(np.int64),
         horizon=bound.horizon,
-        tie_tolerance=float(bound.tau if tie_tolerance is None else tie_tolerance),
+        tie_tolerance=float(bound.tau),
     )
