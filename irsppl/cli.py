@@ -455,17 +455,13 @@ def _note(message: str) -> None:
     print(f"irsppl: {message}", file=sys.stderr)
 
 
-def _experiment(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    return live.run(args, _bandit)
-
-
 _COMMANDS = {
     "bound": _bound,
     "simulate": _simulate,
     "study": _study,
     "studies": _studies,
     "models": _models,
-    "experiment": _experiment,
+    "experiment": lambda args: live.run(args, _bandit),
     "serve": live.run_server,
 }
 

@@ -19,7 +19,7 @@ from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._future import Counts, IndependentFuture
-from irsppl.inner.laws import Discrete, Smooth
+from irsppl.inner.laws import Smooth, compositions, count_law, merged
 from irsppl.outcomes import Outcome
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
@@ -29,8 +29,6 @@ else:  # field types are read when a class is made
 
 # Points of integration for E[max_a mu_a] over the lattice: any fixed subset keeps it a martingale.
 _LATTICE_POINTS = 256
-# Outcomes of n rewards that `law` may enumerate.
-_MAX_LAW = 50_000
 
 
 # ---- one model at many points, all arrays with the points last
@@ -359,7 +357,7 @@ class Points(PointBelief, ExactLaws):
         if n is None:
             if self.kind == "quadrature":  # nodes stand for a continuous prior
                 return [Smooth(m, w) for m, w in zip(mu, weights, strict=True)]
-            return [_merged(m, w) for m, w in zip(mu, weights, strict=True)]
+            return [merged(m, w) for m, w in zip(mu, weights, strict=True)]
         laws: list[Any] = [None] * self.num_arms
         for model, group, params in zip(self.models, self.groups, self.params, strict=True):
             values = model.reward_values
@@ -372,7 +370,7 @@ class Points(PointBelief, ExactLaws):
                 own = jax.tree.map(lambda leaf, i=place: leaf[i], params)
                 with np.errstate(divide="ignore"):
                     logs = np.log(value_likelihoods(model, own, np.asarray(values, np.float64)))
-                laws[arm] = _count_law(counts, logs, np.log(weights[arm]), mu[arm])
+                laws[arm] = count_law(counts, logs, np.log(weights[arm]), mu[arm])
         return laws
 
     def reward_tables(self) -> RewardTables | None:
@@ -430,13 +428,9 @@ def best_of(points: Float[Array, "K M"], weights: Float[Array, "K M"]) -> Float[
     return jnp.sum(every * jnp.diff(product, prepend=0)) / product[-1]
 
 
+@eqx.filter_jit
 def means_at(model: ArmModel, params: Params) -> Float[Array, "G N"]:
     """Mean reward at every point of every arm of a group."""
-    return _means_at(model, params)
-
-
-@eqx.filter_jit
-def _means_at(model: ArmModel, params: Params) -> Array:
     return jax.vmap(jax.vmap(lambda p: model.mean(p)))(params)
 
 
@@ -470,41 +464,3 @@ def why_impossible(kind: str, num_points: int) -> str:
         f"it has zero likelihood at every one of the points that stand for the latents. Either the "
         f"model rules it out, or it is possible only for latents between these points ({more})"
     )
-
-
-def _merged(points: np.ndarray, weights: np.ndarray) -> Discrete:
-    order = np.argsort(points)
-    return Discrete(points[order], weights[order])
-
-
-def compositions(total: int, parts: int) -> np.ndarray | None:
-    """All counts [m, parts] with that total, or None if they are too many."""
-    import itertools
-    import math
-
-    if math.comb(total + parts - 1, parts - 1) > _MAX_LAW:
-        return None
-    bars = itertools.combinations(range(total + parts - 1), parts - 1)
-    edges = np.array(list(bars), int).reshape(-1, parts - 1)
-    edges = np.pad(edges, ((0, 0), (1, 1)), constant_values=(-1, total + parts - 1))
-    edges[:, 0] = -1
-    edges[:, -1] = total + parts - 1
-    return np.diff(edges, axis=1) - 1
-
-
-def _count_law(
-    counts: np.ndarray, logs: np.ndarray, log_weights: np.ndarray, mu: np.ndarray
-) -> Discrete:
-    """Law of the posterior mean when the data are how often each value came up."""
-    from scipy.special import gammaln, logsumexp
-
-    total = counts.sum(axis=1)[0]
-    ways = gammaln(total + 1) - gammaln(counts + 1).sum(axis=1)
-    # 0 * -inf is 0 here: a value that did not come up says nothing, however unlikely it was.
-    finite = np.where(np.isfinite(logs), logs, -1e300)
-    joint = log_weights[None, :] + counts @ finite.T
-    evidence = logsumexp(joint, axis=1)
-    means = np.exp(joint - evidence[:, None]) @ mu
-    mass = np.exp(ways + evidence)
-    order = np.argsort(means)
-    return Discrete(means[order], (mass / mass.sum())[order])

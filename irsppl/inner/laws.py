@@ -5,11 +5,14 @@ This is what makes W^TS, W^FH and W^FF free of sampling error in the conjugate f
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 # Break points of the integral: probabilities at which each law is cut into panels. The tails go
 # far because heavy-tailed means (Student t, inverse gamma) put weight there.
@@ -208,3 +211,41 @@ def _median(law: Continuous | Discrete | Smooth) -> float:
         return float(law.dist.median())
     # Either kind of law on points.
     return float(law.points[np.searchsorted(np.cumsum(law.probabilities), 0.5)])
+
+
+# Outcomes of n rewards that `law` may enumerate.
+_MAX_LAW = 50_000
+
+
+def merged(points: np.ndarray, weights: np.ndarray) -> Discrete:
+    """The law on these points, in rising order."""
+    order = np.argsort(points)
+    return Discrete(points[order], weights[order])
+
+
+def compositions(total: int, parts: int) -> np.ndarray | None:
+    """All counts [m, parts] with that total, or None if they are too many."""
+    if math.comb(total + parts - 1, parts - 1) > _MAX_LAW:
+        return None
+    bars = itertools.combinations(range(total + parts - 1), parts - 1)
+    edges = np.array(list(bars), int).reshape(-1, parts - 1)
+    edges = np.pad(edges, ((0, 0), (1, 1)), constant_values=(-1, total + parts - 1))
+    edges[:, 0] = -1
+    edges[:, -1] = total + parts - 1
+    return np.diff(edges, axis=1) - 1
+
+
+def count_law(
+    counts: np.ndarray, logs: np.ndarray, log_weights: np.ndarray, mu: np.ndarray
+) -> Discrete:
+    """Law of the posterior mean when the data are how often each value came up."""
+    total = counts.sum(axis=1)[0]
+    ways = scipy.special.gammaln(total + 1) - scipy.special.gammaln(counts + 1).sum(axis=1)
+    # 0 * -inf is 0 here: a value that did not come up says nothing, however unlikely it was.
+    finite = np.where(np.isfinite(logs), logs, -1e300)
+    joint = log_weights[None, :] + counts @ finite.T
+    evidence = scipy.special.logsumexp(joint, axis=1)
+    means = np.exp(joint - evidence[:, None]) @ mu
+    mass = np.exp(ways + evidence)
+    order = np.argsort(means)
+    return Discrete(means[order], (mass / mass.sum())[order])

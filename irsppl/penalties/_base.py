@@ -228,7 +228,7 @@ def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
     n None: E[max_a mu_a]. None where there is no closed form or sum, or an arm may not be pulled.
     """
     belief = bandit.belief
-    if not isinstance(belief, ExactMax):
+    if bandit.access.binds or not isinstance(belief, ExactMax):
         return None
     if n is None:
         return belief.exact_expected_best(None)
@@ -236,8 +236,6 @@ def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
         laws = belief.law(1)
         if laws is None or any(isinstance(law, Discrete) for law in laws):
             return None
-    if bandit.access.binds:
-        return None
     if bandit.arrivals.late:
         missed = bandit.arrivals.missed(belief.num_arms)
         if missed is None or bandit.pending:
