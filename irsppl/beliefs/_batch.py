@@ -20,6 +20,9 @@ from irsppl.beliefs._rejuvenation import Upkeep, bring_in
 from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
 from irsppl.models import ArmModel, Params
 
+# Rewards drawn at each point.
+_DRAWS = 16
+
 
 class CloudBatch(NamedTuple):
     """Clouds of one model, one per row; what a move needs, beside the data."""
@@ -53,6 +56,15 @@ def densities(
         return log_likelihoods(model, params, reward[None], arm if model.joint else None)[0]
 
     return jax.vmap(one)(params, rewards, arms)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def reward_draws(model: ArmModel, params: Params, arm: Any) -> Float[Array, "D N"]:
+    """Rewards at each point, to see where they lie: always the same ones."""
+    points = jax.tree.leaves(params)[0].shape[0]
+    keys = jax.random.split(jax.random.key(0), (_DRAWS, points))
+    draw = jax.vmap(lambda key, own: model.sample_reward(key, own, arm))
+    return jax.vmap(draw, in_axes=(0, None))(keys, params)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
 from irsppl.engine import Kernel, budgets, limits
 from irsppl.engine.clouds import CloudPlay
-from irsppl.engine.families import family_of, start_of
+from irsppl.engine.families import curves_of, family_of, start_of
 from irsppl.engine.loops import play
 from irsppl.engine.makers import Rule, rule_of
 from irsppl.engine.situation import Situation, situation_of
@@ -69,6 +70,15 @@ class _Built:
             self.guide = np.stack([np.searchsorted(row, grid, side="right") for row in self.cdf])
             fixed = state.delay.fixed
             self.fixed = np.array([-1] * state.num_arms if fixed is None else fixed, np.int64)
+
+    @functools.cached_property
+    def curves(self) -> Any:
+        return None if self.rule.family else curves_of(self.state.belief)
+
+    @functools.cached_property
+    def start(self) -> Any:
+        given = self.rule.family or self.curves
+        return None if given else start_of(self.state.belief, self.rule.needs)
 
     def _end(self) -> Any:
         if self.state.survivor is None or self.rule.blind:
@@ -136,13 +146,21 @@ class _Built:
         return limits.Limits(delay, self._purse(), self._end(), made)
 
     def _run(
-        self, rewards: np.ndarray, seeds: np.ndarray, delay: Any, periods: np.ndarray, length: int
+        self,
+        rewards: np.ndarray,
+        seeds: np.ndarray,
+        delay: Any,
+        periods: np.ndarray,
+        length: int,
+        given: dict[str, np.ndarray],
     ) -> np.ndarray:
+        """given: fields of the family that belong to these rewards."""
         state = self.state
         actions = np.full((seeds.size, length), -1, np.int16)
+        family = self.family(self._futures(), self.rule.futures)
         play(
             self._rule(),
-            self.family(self._futures(), self.rule.futures),
+            family._replace(**given) if given else family,
             self._limits(delay),
             state.period,
             state.remaining,
@@ -176,7 +194,11 @@ class _Built:
         def delay_of(part: slice) -> Any:
             return self._delay(rewards[part], None if delays is None else delays[part])
 
-        start = None if self.rule.family else start_of(self.state.belief, self.rule.needs)
+        given: dict[str, np.ndarray] = {}
+        if self.curves is not None:
+            rewards, given["exact"] = self.curves.code(rewards)
+            given["curves"] = self.curves.logs
+        start = self.start
         if start is not None:  # only the user's model can update the belief
             rule, horizon, state = self._rule(), max(self._futures(), 1), self.state
             separable = "separable" in self.rule.needs
@@ -188,7 +210,7 @@ class _Built:
 
         def run(part: slice) -> np.ndarray:
             return self._run(
-                rewards[part], seeds[part], delay_of(part), ends[part], self.state.size
+                rewards[part], seeds[part], delay_of(part), ends[part], self.state.size, given
             )
 
         parts = [slice(*pair) for pair in itertools.pairwise(cuts.tolist())]
@@ -199,4 +221,4 @@ class _Built:
 
     def decisions(self, seeds: np.ndarray) -> np.ndarray:
         ones = np.ones(seeds.size, np.int64)
-        return self._run(np.zeros((1, 1, 1)), seeds, self._delay(None, None), ones, 1)[:, 0]
+        return self._run(np.zeros((1, 1, 1)), seeds, self._delay(None, None), ones, 1, {})[:, 0]

@@ -16,7 +16,7 @@ from irsppl.engine import verbs
 from irsppl.engine.cache import kernel
 from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.points import Points
-from irsppl.engine.families.weights import BLOCK, SUMS, dot, settle
+from irsppl.engine.families.weights import BLOCK, SUMS, dot, finite_logs, settle
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.cpu.rng import KERNEL
 
@@ -46,8 +46,9 @@ class SeparateClouds(NamedTuple):
     logs: NDArray[np.float32]  # [S + 1, K, R, N] of the likelihood; R = 0 where rewards are many
     new: NDArray[np.float64]  # [N] work array, and all below: see `Points`
     tallies: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float32]
     point: NDArray[np.int64]
+    place: NDArray[np.int64]
     drawn: NDArray[np.int64]
     path: NDArray[np.float32]
     scale: NDArray[np.float64]
@@ -74,16 +75,16 @@ class JointClouds(NamedTuple):
     new: NDArray[np.float64]  # [N] work array, and all below: see `JointPoints`
     reach: NDArray[np.int64]
     tallies: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float32]
     span: NDArray[np.int64]
     point: NDArray[np.int64]
+    place: NDArray[np.int64]
     drawn: NDArray[np.int64]
     path: NDArray[np.float32]
     scale: NDArray[np.float64]
     trail: NDArray[np.float64]
     ends: NDArray[np.int64]
-    rest: NDArray[np.float32]
-    atoms: NDArray[np.int64]
+    fits: NDArray[np.float32]
     spare: NDArray[np.float32]
 
 
@@ -107,7 +108,8 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
         np.empty((rows, arms, atoms if few else 0, size), np.float32),
         np.empty(size),
         np.empty(atoms, np.int64),
-        np.empty(size),
+        np.empty(size, np.float32),
+        np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon + 1, size), np.float32),
@@ -134,8 +136,7 @@ def place_separate(clouds: SeparateClouds, row: int, arm: int, mu: Any, mass: An
         means[: len(mu)], means[len(mu) :] = mu, mu[-1]
     tabulate(np.ascontiguousarray(mass), clouds.likelihood[row, arm], clouds.law[row, arm])
     if clouds.logs.shape[2]:
-        with np.errstate(divide="ignore"):
-            clouds.logs[row, arm] = np.log(clouds.likelihood[row, arm])
+        clouds.logs[row, arm] = finite_logs(clouds.likelihood[row, arm])
 
 
 @kernel
@@ -184,8 +185,9 @@ def joint_clouds(
         np.empty(size),
         np.zeros(2, np.int64),
         np.empty(atoms, np.int64),
-        np.empty(size),
+        np.empty(size, np.float32),
         np.zeros((arms, 2), np.int64),
+        np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon + 1, size), np.float32),
@@ -193,8 +195,7 @@ def joint_clouds(
         np.empty((arms, horizon + 1)),
         np.zeros((arms, horizon + 1, 2), np.int64),
         np.empty((arms, length, size), np.float32),
-        np.empty((arms, length), np.int64),
-        np.empty((2, size), np.float32),
+        np.empty((3, size), np.float32),
     )
     place_joint(made, 0, start.mu, start.mass)
     return made
@@ -212,31 +213,7 @@ def place_joint(clouds: JointClouds, row: int, mu: Any, mass: Any) -> None:
         tabulate(np.ascontiguousarray(own), clouds.plain[row, arm], clouds.law[row, arm])
     clouds.likelihood[row] = np.take_along_axis(clouds.plain[row], order[:, None, :], axis=2)
     if clouds.logs.shape[2]:
-        with np.errstate(divide="ignore"):
-            clouds.logs[row] = np.log(clouds.plain[row])
-
-
-def as_points(start: Tables, weights: NDArray[np.float64], horizon: int) -> Points:
-    """A single belief [K, N] of independent arms, for decisions from it."""
-    made = separate_clouds(start, 1, horizon, moving=False)
-    rows: Any = (made.mu, made.likelihood, made.logs, made.law, made.mu32, made.likelihood)
-    own: Any = (made.weights, made.sums, made.means, made.span)
-    work: Any = made[made._fields.index("tallies") :]
-    return Points(weights, made.values, *(x[0] for x in rows), *(x[0] for x in own), *work)
-
-
-def as_joint_points(
-    start: Tables, weights: NDArray[np.float64], horizon: int, separable: bool
-) -> JointPoints:
-    """The same of latents that all arms share, weights [N]."""
-    made = joint_clouds(start, 1, horizon, False, separable)
-    rows: Any = (made.mu, made.plain, made.logs, made.law, made.order, made.mu32, made.likelihood)
-    own: Any = (made.weights, made.sums, made.means)
-    work: Any = made[made._fields.index("reach") : made._fields.index("rest")]
-    rest: Any = (made.plain[0], made.plain_mu[0], made.rest, made.atoms, made.spare)
-    return JointPoints(
-        weights, made.values, *(x[0] for x in rows), *(x[0] for x in own), *work, *rest
-    )
+        clouds.logs[row] = finite_logs(clouds.plain[row])
 
 
 # ------------------------------------------------------------------ verbs
@@ -291,11 +268,14 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.tallies,
         clouds.scores,
         clouds.point,
+        clouds.place,
         clouds.drawn,
         clouds.path,
         clouds.scale,
         clouds.trail,
         clouds.ends,
+        clouds.path,  # nobody asks: `weigh` brings rewards in
+        clouds.mu32[row],
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)
 
@@ -321,6 +301,7 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.scores,
         clouds.span,
         clouds.point,
+        clouds.place,
         clouds.drawn,
         clouds.path,
         clouds.scale,
@@ -328,9 +309,10 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.ends,
         clouds.plain[row],
         clouds.plain_mu[row],
-        clouds.rest,
-        clouds.atoms,
+        clouds.fits,
         clouds.spare,
+        clouds.path,
+        clouds.mu32[row],
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)
 
