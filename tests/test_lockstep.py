@@ -15,6 +15,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numba import njit
 from scipy import stats
 
 import irsppl
@@ -22,7 +23,8 @@ from irsppl import engine
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning, thin
 from irsppl.engine import dispatch, renewal
-from irsppl.engine.families import start_of
+from irsppl.engine.families import curves_of, start_of
+from irsppl.engine.families.weights import read_curve
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
@@ -297,10 +299,46 @@ def test_quadrature_with_many_rewards_plays_like_the_conjugate_family():
     rewards = np.asarray(draw_outcomes(bandit, jax.random.key(0), 0, REPLICATIONS).rewards)
     seeds = streams((0, 1), 2, 0, REPLICATIONS)
     arms = [
-        engine.kernel(find_policy("greedy"), irsppl.Bandit(b, 12)).played(rewards, seeds).arms
-        for b in (prior, belief)
+        engine.kernel(find_policy("greedy"), irsppl.Bandit(b, 12)).played(rewards, seeds, **threads)
+        for b, threads in ((prior, {}), (belief, {}), (belief, {"threads": 2}))
     ]
-    assert np.array_equal(*arms) and len(np.unique(arms[0])) == 2
+    assert np.array_equal(arms[0].arms, arms[1].arms) and len(np.unique(arms[0].arms)) == 2
+    assert np.array_equal(arms[1].arms, arms[2].arms)
+
+
+@njit
+def read_all(curve, exact, places, out):
+    for i in range(places.size):
+        read_curve(curve, exact, places[i], out[i])
+
+
+def sharp_edge(reward=None):
+    place = numpyro.sample("place", dist.Normal(0.0, 1.0))
+    numpyro.sample("reward", dist.Laplace(place, 1.0), obs=reward)
+
+
+def test_curves_are_the_density():
+    """Between knots to 4e-6 wherever a point is not e^30 times less likely than the best one,
+    in rows of their own exactly; a law that is not smooth has no curves."""
+    belief = irsppl.from_numpyro([known_noise, sure_noise], representation="quadrature")
+    found = curves_of(belief)
+    rewards = np.random.default_rng(0).standard_t(2, (50, 2, 6)) * 3
+    rewards[0, :, 0] = 40.0
+    places, exact = found.code(rewards)
+    assert 0 < np.mean(places < 0) < 0.1
+    for arm in range(2):
+        own = rewards[:, arm].ravel()
+        read = np.empty((own.size, exact.shape[1]), np.float32)
+        read_all(found.logs[arm], exact, places[:, arm].ravel(), read)
+        logs = found.arms[arm].raw_logs(own)
+        best = logs.argmax(axis=1)[:, None]
+        gap = read[:, : logs.shape[1]] - logs
+        gap -= np.take_along_axis(gap, best, axis=1)
+        near = logs > np.take_along_axis(logs, best, axis=1) - 30
+        assert np.max(np.abs(gap[near])) < 4e-6
+    assert np.allclose(found.mass.sum(axis=1), 1)
+    edgy = irsppl.from_numpyro(sharp_edge, num_arms=1, representation="quadrature")
+    assert curves_of(edgy) is None and start_of(edgy, frozenset()) is not None
 
 
 # ---- what is told

@@ -22,6 +22,9 @@ from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
     from irsppl.models import ArmModel, Params
 
+# Rewards drawn at each point.
+_DRAWS = 16
+
 
 class CloudBatch(NamedTuple):
     """Clouds of one model, one per row; what a move needs, beside the data."""
@@ -105,6 +108,15 @@ def _means(model: ArmModel, params: Params) -> Float[Array, " K"]:
     if not model.joint:
         return model.mean(params)[None]
     return jax.vmap(lambda arm: model.mean(params, arm))(jnp.arange(model.num_arms))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def reward_draws(model: ArmModel, params: Params, arm: Any) -> Float[Array, "D N"]:
+    """Rewards at each point, to see where they lie: always the same ones."""
+    points = jax.tree.leaves(params)[0].shape[0]
+    keys = jax.random.split(jax.random.key(0), (_DRAWS, points))
+    draw = jax.vmap(lambda key, own: model.sample_reward(key, own, arm))
+    return jax.vmap(draw, in_axes=(0, None))(keys, params)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -29,6 +29,8 @@ else:  # field types are read when a class is made
 
 # Points of integration for E[max_a mu_a] over the lattice: any fixed subset keeps it a martingale.
 _LATTICE_POINTS = 256
+# Rewards whose likelihoods are computed at once: one program, however many there are.
+_REWARDS = 256
 
 
 # ---- one model at many points, all arrays with the points last
@@ -402,14 +404,7 @@ def value_likelihoods(
 
     Recursions over counts multiply these numbers up: rounded to float32 they would cost digits.
     """
-    host = {name: np.asarray(leaf) for name, leaf in params.items()}
-    with jax.enable_x64(True):
-        at = {
-            name: jnp.asarray(leaf, jnp.float64 if leaf.dtype.kind == "f" else leaf.dtype)
-            for name, leaf in host.items()
-        }
-        arm = None if arm is None else jnp.asarray(arm)
-        table = np.exp(np.asarray(_value_table(model, at, jnp.asarray(values), arm)))
+    table = np.exp(_in_double(model, params, values, arm))
     total = table.sum(axis=1, keepdims=True)
     if not np.allclose(total, 1, rtol=0, atol=1e-3):
         raise ValueError(
@@ -417,6 +412,28 @@ def value_likelihoods(
             f"{total.min():.6g} at some point of its latents: they are not all the rewards it has"
         )
     return table / total
+
+
+def reward_logs(
+    model: ArmModel, params: Params, rewards: np.ndarray, arm: Any = None
+) -> np.ndarray:
+    """`[B, N]`: log-likelihood of each of any number of rewards at each point, in float64."""
+    short = -len(rewards) % _REWARDS
+    padded = np.pad(rewards, (0, short), mode="edge").reshape(-1, _REWARDS)
+    rows = [_in_double(model, params, part, arm).T for part in padded]
+    return np.concatenate(rows)[: len(rewards)]
+
+
+def _in_double(model: ArmModel, params: Params, values: np.ndarray, arm: Any) -> np.ndarray:
+    """`[N, C]`: log-likelihoods."""
+    host = {name: np.asarray(leaf) for name, leaf in params.items()}
+    with jax.enable_x64(True):
+        at = {
+            name: jnp.asarray(leaf, jnp.float64 if leaf.dtype.kind == "f" else leaf.dtype)
+            for name, leaf in host.items()
+        }
+        arm = None if arm is None else jnp.asarray(arm)
+        return np.asarray(_value_table(model, at, jnp.asarray(values), arm))
 
 
 def best_of(points: Float[Array, "K M"], weights: Float[Array, "K M"]) -> Float[Array, ""]:

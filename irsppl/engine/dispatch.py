@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from irsppl.constraints import Free, Prompt, Sure
 from irsppl.delays import Delay
 from irsppl.engine import Kernel, budgets, limits
 from irsppl.engine.clouds import CloudPlay
-from irsppl.engine.families import family_of, start_of
+from irsppl.engine.families import curves_of, family_of, start_of
 from irsppl.engine.loops import play
 from irsppl.engine.makers import Rule, rule_of
 from irsppl.engine.situation import Situation, situation_of
@@ -70,6 +71,15 @@ class _Built:
         # Rewards of one arm that a plan may know of: those to come and those pending.
         self.most = state.remaining + int(state.waiting.max())
 
+    @functools.cached_property
+    def curves(self) -> Any:
+        return None if self.rule.family else curves_of(self.state.belief)
+
+    @functools.cached_property
+    def start(self) -> Any:
+        given = self.rule.family or self.curves
+        return None if given else start_of(self.state.belief, self.rule.needs)
+
     def _futures(self) -> int:
         """Rewards of an arm that plans draw."""
         if self.rule.needs & {"index", "path", "separable"}:
@@ -86,13 +96,20 @@ class _Built:
         return limits.Limits(delay, purse, end, made)
 
     def _run(
-        self, given: limits.Given, seeds: np.ndarray, periods: np.ndarray, length: int
+        self,
+        given: limits.Given,
+        seeds: np.ndarray,
+        periods: np.ndarray,
+        length: int,
+        fields: dict[str, np.ndarray],
     ) -> np.ndarray:
+        """fields: those of the family that belong to these rewards."""
         state = self.state
         actions = np.full((seeds.size, length), -1, np.int16)
+        family = self.family(self._futures(), self.rule.futures)
         play(
             self._rule(),
-            self.family(self._futures(), self.rule.futures),
+            family._replace(**fields) if fields else family,
             self._limits(given),
             state.period,
             state.remaining,
@@ -123,10 +140,15 @@ class _Built:
             ends = np.minimum(ends, np.asarray(periods, np.int64))
         delays = None if delays is None else np.asarray(delays)
 
+        fields: dict[str, np.ndarray] = {}
+        if self.curves is not None:
+            rewards, fields["exact"] = self.curves.code(rewards)
+            fields["curves"] = self.curves.logs
+
         def given(part: slice) -> limits.Given:
             return limits.Given(rewards[part], None if delays is None else delays[part])
 
-        start = None if self.rule.family else start_of(self.state.belief, self.rule.needs)
+        start = self.start
         if start is not None:  # only the user's model can update the belief
             rule, horizon, state = self._rule(), max(self._futures(), 1), self.state
             separable = "separable" in self.rule.needs
@@ -137,7 +159,7 @@ class _Built:
         cuts = np.linspace(0, seeds.size, min(threads, max(seeds.size, 1)) + 1).astype(int)
 
         def run(part: slice) -> np.ndarray:
-            return self._run(given(part), seeds[part], ends[part], self.state.size)
+            return self._run(given(part), seeds[part], ends[part], self.state.size, fields)
 
         parts = [slice(*pair) for pair in itertools.pairwise(cuts.tolist())]
         if len(parts) == 1:
@@ -147,4 +169,4 @@ class _Built:
 
     def decisions(self, seeds: np.ndarray) -> np.ndarray:
         ones = np.ones(seeds.size, np.int64)
-        return self._run(limits.Given(np.zeros((1, 1, 1))), seeds, ones, 1)[:, 0]
+        return self._run(limits.Given(np.zeros((1, 1, 1))), seeds, ones, 1, {})[:, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,13 +21,20 @@ from irsppl.beliefs.normal_inverse_gamma import NormalInverseGamma
 from irsppl.beliefs.normal_normal import NormalNormal
 from irsppl.beliefs.particles import JointParticles, Particles
 from irsppl.beliefs.quadrature import Quadrature
+from irsppl.engine.families.curves import Curves
 from irsppl.engine.families.dirichlet import dirichlet_categorical
 from irsppl.engine.families.joint import joint_points
 from irsppl.engine.families.linear import linear_gaussian
 from irsppl.engine.families.natural import natural
 from irsppl.engine.families.normal_gamma import normal_inverse_gamma
 from irsppl.engine.families.points import points
-from irsppl.engine.families.starts import Start, cloud_start, decision_family
+from irsppl.engine.families.starts import (
+    Start,
+    cloud_start,
+    has_many,
+    planning_tables,
+    still_curves,
+)
 from irsppl.engine.situation import NaturalState
 
 # A maker: length and number of the futures of an arm that a rule asks for (0: none) -> the part, in
@@ -48,27 +56,27 @@ def start_of(belief: Belief, needs: frozenset[str]) -> Start | None:
     return cloud_start(belief, needs) if made_of_points else None
 
 
+def curves_of(belief: Belief) -> Curves | None:
+    """How its points take in rewards that are many; None where another part of the engine does."""
+    made_of_points = _MAKERS.get(type(belief)) in (_own_points, _shared_points)
+    return still_curves(belief) if made_of_points else None
+
+
 def _natural(belief: Any, needs: frozenset[str]) -> Maker:
     code, xi, nu, sd = belief.kernel_state()
     return lambda horizon, copies: natural(code, xi, nu, sd, horizon, copies)
 
 
-def _own_points(belief: Any, needs: frozenset[str]) -> Maker | None:
-    tables = _tables(belief)
-    if tables is None:
-        return decision_family(belief, needs)
-    mu = host64(belief.mu)
-    return lambda horizon, _: points(*tables, mu, horizon)
+def _own_points(belief: Any, needs: frozenset[str]) -> Maker:
+    mu, tables = host64(belief.mu), functools.cache(lambda: _tables(belief, needs))
+    return lambda horizon, _: points(*tables(), mu, horizon)
 
 
 def _shared_points(belief: Any, needs: frozenset[str]) -> Maker | None:
     if needs & {"path", "prefix"}:
         return None
-    tables = _tables(belief)
-    if tables is None:
-        return decision_family(belief, needs)
-    mu = host64(belief.mu)
-    return lambda horizon, _: joint_points(*tables, mu, horizon, "separable" in needs)
+    mu, tables = host64(belief.mu), functools.cache(lambda: _tables(belief, needs))
+    return lambda horizon, _: joint_points(*tables(), mu, horizon, "separable" in needs)
 
 
 def _normal_gamma(belief: Any, needs: frozenset[str]) -> Maker:
@@ -95,17 +103,17 @@ _KEPT: dict[Any, RewardTables] = {}
 _MOST_KEPT = 16
 
 
-def _tables(belief: PointBelief) -> RewardTables | None:
+def _tables(belief: PointBelief, needs: frozenset[str]) -> RewardTables:
     """`reward_tables`, remembered while the points stay where they are."""
     import jax
 
+    if has_many(belief):
+        return planning_tables(belief, needs)
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief.params)]
     place = (belief.parts, *leaves)
     found = _KEPT.get(place)
     if found is None:
         found = belief.reward_tables()
-        if found is None:
-            return None
         while len(_KEPT) >= _MOST_KEPT:
             _KEPT.pop(next(iter(_KEPT)), None)
         _KEPT[place] = found

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.points import Points
-from irsppl.engine.families.weights import BLOCK, SUMS, dot, settle
+from irsppl.engine.families.weights import BLOCK, SUMS, dot, finite_log, settle
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -45,8 +45,9 @@ class SeparateClouds(NamedTuple):
     logs: NDArray[np.float32]  # [S + 1, K, R, N] of the likelihood; R = 0 where rewards are many
     new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
     tallies: NDArray[np.int64]  # work arrays from here on: see `Points`
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float32]
     point: NDArray[np.int64]
+    place: NDArray[np.int64]
     drawn: NDArray[np.int64]
     path: NDArray[np.float32]
     scale: NDArray[np.float64]
@@ -73,16 +74,16 @@ class JointClouds(NamedTuple):
     new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
     reach: NDArray[np.int64]  # work arrays from here on: see `JointPoints`
     tallies: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float32]
     span: NDArray[np.int64]
     point: NDArray[np.int64]
+    place: NDArray[np.int64]
     drawn: NDArray[np.int64]
     path: NDArray[np.float32]
     scale: NDArray[np.float64]
     trail: NDArray[np.float64]
     ends: NDArray[np.int64]
-    rest: NDArray[np.float32]
-    atoms: NDArray[np.int64]
+    fits: NDArray[np.float32]
     spare: NDArray[np.float32]
 
 
@@ -106,7 +107,8 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
         np.empty((rows, arms, atoms if few else 0, size), np.float32),
         np.empty((count, size)),
         np.empty(atoms, np.int64),
-        np.empty(size),
+        np.empty(size, np.float32),
+        np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon + 1, size), np.float32),
@@ -193,8 +195,9 @@ def joint_clouds(
         np.empty((count, size)),
         np.zeros(2, np.int64),
         np.empty(atoms, np.int64),
-        np.empty(size),
+        np.empty(size, np.float32),
         np.zeros((arms, 2), np.int64),
+        np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon + 1, size), np.float32),
@@ -202,35 +205,11 @@ def joint_clouds(
         np.empty((arms, horizon + 1)),
         np.zeros((arms, horizon + 1, 2), np.int64),
         np.empty((arms, length, size), np.float32),
-        np.empty((arms, length), np.int64),
-        np.empty((2, size), np.float32),
+        np.empty((3, size), np.float32),
     )
     first = np.zeros(1, np.int64)
     place(made, first, first, start.mu[None], start.mass[None])
     return made
-
-
-def as_points(start: Tables, weights: NDArray[np.float64], horizon: int) -> Points:
-    """A single belief [K, N] of independent arms, for decisions from it."""
-    made = separate_clouds(start, 1, horizon, moving=False)
-    rows: Any = (made.mu, made.likelihood, made.logs, made.law, made.mu32, made.likelihood)
-    own: Any = (made.weights, made.sums, made.means, made.span)
-    work: Any = made[made._fields.index("tallies") :]
-    return Points(weights, made.values, *(x[0] for x in rows), *(x[0] for x in own), *work)
-
-
-def as_joint_points(
-    start: Tables, weights: NDArray[np.float64], horizon: int, separable: bool
-) -> JointPoints:
-    """The same of latents that all arms share, weights [N]."""
-    made = joint_clouds(start, 1, horizon, False, separable)
-    rows: Any = (made.mu, made.plain, made.logs, made.law, made.order, made.mu32, made.likelihood)
-    own: Any = (made.weights, made.sums, made.means)
-    work: Any = made[made._fields.index("reach") : made._fields.index("rest")]
-    rest: Any = (made.plain[0], made.plain_mu[0], made.rest, made.atoms, made.spare)
-    return JointPoints(
-        weights, made.values, *(x[0] for x in rows), *(x[0] for x in own), *work, *rest
-    )
 
 
 # ------------------------------------------------------------------ verbs
@@ -279,7 +258,7 @@ def _(clouds, row, arm, mu, order, mass):
     tabulate(mass[0], clouds.likelihood[row, arm], clouds.law[row, arm])
     for r in range(clouds.logs.shape[2]):
         for j in range(mu.shape[1]):
-            clouds.logs[row, arm, r, j] = np.log(clouds.likelihood[row, arm, r, j])
+            clouds.logs[row, arm, r, j] = finite_log(clouds.likelihood[row, arm, r, j])
 
 
 @implements(place_one, JointClouds)
@@ -296,7 +275,7 @@ def _(clouds, row, arm, mu, order, mass):
                 clouds.likelihood[row, a, r, j] = clouds.plain[row, a, r, at]
         for r in range(clouds.logs.shape[2]):
             for j in range(mu.shape[1]):
-                clouds.logs[row, a, r, j] = np.log(clouds.plain[row, a, r, j])
+                clouds.logs[row, a, r, j] = finite_log(clouds.plain[row, a, r, j])
 
 
 @implements(choose_in, SeparateClouds)
@@ -318,11 +297,14 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.tallies,
         clouds.scores,
         clouds.point,
+        clouds.place,
         clouds.drawn,
         clouds.path,
         clouds.scale,
         clouds.trail,
         clouds.ends,
+        clouds.path,  # nobody asks: `weigh` brings rewards in
+        clouds.mu32[row],
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)
 
@@ -348,6 +330,7 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.scores,
         clouds.span,
         clouds.point,
+        clouds.place,
         clouds.drawn,
         clouds.path,
         clouds.scale,
@@ -355,9 +338,10 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.ends,
         clouds.plain[row],
         clouds.plain_mu[row],
-        clouds.rest,
-        clouds.atoms,
+        clouds.fits,
         clouds.spare,
+        clouds.path,
+        clouds.mu32[row],
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)
 

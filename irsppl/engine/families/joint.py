@@ -11,7 +11,6 @@ from irsppl.engine import verbs
 from irsppl.engine.families.points import along
 from irsppl.engine.families.weights import (
     BLOCK,
-    FAR,
     NEGLIGIBLE,
     NOTHING,
     SUMS,
@@ -22,7 +21,13 @@ from irsppl.engine.families.weights import (
     draw_atom,
     draw_point,
     excess,
+    exponentiate,
+    find,
+    finite_logs,
     first_above,
+    read_curve,
+    reweigh,
+    reweigh_by_logs,
     settle,
     tally,
 )
@@ -37,7 +42,7 @@ class JointPoints(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float64]  # [K, R, N] their logarithms; R = 0 where rewards are many
+    logs: NDArray[np.float32]  # [K, R, N] their logarithms; R = 0 where rewards are many
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     order: NDArray[np.int64]  # [K, N] points by rising mean of the arm
     mu32: NDArray[np.float32]  # [K, N]
@@ -47,10 +52,11 @@ class JointPoints(NamedTuple):
     means: NDArray[np.float64]  # [K]
     reach: NDArray[np.int64]  # [2] work array
     tallies: NDArray[np.int64]  # [R] work array
-    scores: NDArray[np.float64]  # [N] work array
+    scores: NDArray[np.float32]  # [N] work array
     # Each arm's future given its own rewards only, as in `Points`; the point is common to all.
     span: NDArray[np.int64]  # [K, 2]
     point: NDArray[np.int64]  # [K]
+    place: NDArray[np.int64]  # [K]
     drawn: NDArray[np.int64]  # [K]
     path: NDArray[np.float32]  # [K, T + 1, N]
     scale: NDArray[np.float64]  # [K, T + 1]
@@ -58,9 +64,10 @@ class JointPoints(NamedTuple):
     ends: NDArray[np.int64]  # [K, T + 1, 2]
     plain32: NDArray[np.float32]  # [K, R, N] likelihoods in the points' own order
     plain_mu32: NDArray[np.float32]  # [K, N]
-    rest: NDArray[np.float32]  # [K, T, N]: given so many rewards of every *other* arm
-    atoms: NDArray[np.int64]  # [K, T]
-    spare: NDArray[np.float32]  # [2, N] work array
+    fits: NDArray[np.float32]  # [K, T, N]: how well so many rewards of the arm fit
+    spare: NDArray[np.float32]  # [3, N] work array
+    curves: NDArray[np.float32]  # [K, G or 0, N], as in `Points`
+    exact: NDArray[np.float32]  # [B, N]
 
 
 def joint_points(
@@ -74,8 +81,6 @@ def joint_points(
     by_atom = np.ascontiguousarray(np.moveaxis(law, 1, 2))
     top = by_atom.max(axis=2, keepdims=True)
     scaled = by_atom / np.where(top > 0, top, 1.0)
-    with np.errstate(divide="ignore"):
-        logs = np.log(scaled)
     order = np.argsort(mu, axis=1, kind="stable")
     arms, size = mu.shape
     atoms = by_atom.shape[1]
@@ -85,7 +90,7 @@ def joint_points(
         np.array(values, np.float64),
         mu,
         scaled,
-        logs,
+        finite_logs(scaled),
         np.cumsum(law, axis=2),
         order,
         np.take_along_axis(mu, order, axis=1).astype(np.float32),
@@ -95,8 +100,9 @@ def joint_points(
         np.empty(arms),
         np.zeros(2, np.int64),
         np.empty(atoms, np.int64),
-        np.empty(size),
+        np.empty(size, np.float32),
         np.zeros((arms, 2), np.int64),
+        np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon + 1, size), np.float32),
@@ -106,8 +112,9 @@ def joint_points(
         scaled.astype(np.float32),
         mu.astype(np.float32),
         np.empty((arms, length, size), np.float32),
-        np.empty((arms, length), np.int64),
-        np.empty((2, size), np.float32),
+        np.empty((3, size), np.float32),
+        np.zeros((arms, 0, size), np.float32),
+        np.zeros((0, size), np.float32),
     )
 
 
@@ -131,9 +138,13 @@ def _(family):
 
 @implements(verbs.observe, JointPoints)
 def _(family, arm, reward):
-    row = family.likelihood[arm, atom_of(family.values, arm, reward)]
-    for j in range(family.weights.size):
-        family.weights[j] *= row[j]
+    if family.curves.shape[1] > 0:
+        read_curve(family.curves[arm], family.exact, reward, family.scores)
+        own = family.scores[find(family.sums, 0.5)]
+        reweigh_by_logs(family.weights, family.scores, own, family.mu[arm])
+    else:
+        atom = atom_of(family.values, arm, reward)
+        reweigh(family.weights, family.likelihood[arm, atom], family.mu[arm])
     _refresh(family)
 
 
@@ -177,15 +188,11 @@ def _(family, rng, out):
 @njit(**SUMS)
 def _times(
     x: NDArray[np.float32], y: NDArray[np.float32], scale: np.float32, out: NDArray[np.float32]
-) -> np.float32:
-    """``out = x * y * scale`` and its sum; ``out`` is neither of them, or it is not vectorised."""
-    total = np.float32(0.0)
+) -> None:
+    """``out = x * y * scale``; ``out`` is neither of them, or it is not vectorised."""
     for j in range(x.size):
         w = x[j] * y[j] * scale
-        w = w if w > NOTHING else np.float32(0.0)
-        out[j] = w
-        total += w
-    return total
+        out[j] = w if w > NOTHING else np.float32(0.0)
 
 
 @implements(verbs.draw_future_means, JointPoints)
@@ -195,18 +202,13 @@ def _(family, rng, counts, out):
         for j in range(family.weights.size):
             family.spare[0, j] = family.weights[j]
         now = 0
-        scale = np.float32(1.0)
         for a in range(out.size):
             for _ in range(counts[a]):
                 row = family.plain32[a, draw_atom(rng, family.law[a, point])]
-                fit = _times(family.spare[now], row, scale, family.spare[1 - now])
-                scale = np.float32(1.0) / fit
+                scale = np.float32(1.0) / max(row[point], NOTHING)
+                _times(family.spare[now], row, scale, family.spare[1 - now])
                 now = 1 - now
-        whole = np.float32(0.0)
-        for j in range(family.weights.size):
-            whole += family.spare[now, j]
-        for a in range(out.size):
-            out[a] = dot(family.spare[now], family.plain_mu32[a]) / whole
+        _means_under(family, family.spare[now], out)
         return
     scores = family.scores
     for j in range(scores.size):
@@ -214,18 +216,18 @@ def _(family, rng, counts, out):
     for a in range(out.size):
         if counts[a] > 0:
             tally(rng, family.law[a, point], counts[a], family.tallies)
-            add_counts(scores, family.logs[a], family.tallies)
-    top = -np.inf
-    for j in range(scores.size):
-        if scores[j] > top and family.weights[j] > 0.0:
-            top = scores[j]
-    total = 0.0
-    for j in range(scores.size):
-        gap = scores[j] - top
-        scores[j] = family.weights[j] * np.exp(gap) if gap > FAR else 0.0
-        total += scores[j]
+            add_counts(scores, family.logs[a], family.tallies, point, 0, scores.size)
+    exponentiate(scores, family.weights, family.spare[0])
+    _means_under(family, family.spare[0], out)
+
+
+@njit(**INLINE)
+def _means_under(family: JointPoints, weights: NDArray[np.float32], out: NDArray) -> None:
+    total = np.float32(0.0)
+    for j in range(weights.size):
+        total += weights[j]
     for a in range(out.size):
-        out[a] = dot(scores, family.mu[a]) / total
+        out[a] = dot(weights, family.plain_mu32[a]) / total
 
 
 # ------------------------------------------------------------------ one arm at a time: the index
@@ -241,6 +243,8 @@ def _(family, rng):
         for j in range(family.weights.size):
             w = family.weights[family.order[a, j]]
             family.path[a, 0, j] = w
+            if family.order[a, j] == point:
+                family.place[a] = j
             total += w
             top = w if w > top else top
         low, high = 0, family.weights.size
@@ -287,11 +291,15 @@ def _(family, rng, arm, at, lam, cursor):
 
 @njit(**SUMS)
 def _overlap(
-    x: NDArray[np.float32], y: NDArray[np.float32], mu: NDArray[np.float32]
+    x: NDArray[np.float32],
+    y: NDArray[np.float32],
+    z: NDArray[np.float32],
+    mu: NDArray[np.float32],
 ) -> tuple[np.float32, np.float32]:
+    """The sum of x * y * z, and that with the means."""
     total, first = np.float32(0.0), np.float32(0.0)
     for j in range(x.size):
-        w = x[j] * y[j]
+        w = x[j] * (y[j] * z[j])
         total += w
         first += w * mu[j]
     return total, first
@@ -301,51 +309,35 @@ def _overlap(
 def _(family, rng, periods, cells, stride, start, least):
     point = draw_point(rng, family.sums)
     arms, size = family.means.size, family.weights.size
-    for a in range(arms):
-        for n in range(periods - 1):
-            family.atoms[a, n] = draw_atom(rng, family.law[a, point])
-    # rest[a, m]: given the first m rewards of every arm but a. Two spare rows in turn hold what is
-    # not yet complete.
-    last = periods - 1
+    one, last = np.float32(1.0), periods - 1
+    # fits[a, n]: how well the first n rewards of arm a fit each point, as ratios to the future's
+    # own (see `Points`); the weights come in with arm 0.
     for a in range(arms):
         for j in range(size):
-            family.rest[a, 0, j] = family.weights[j]
-        scale = np.float32(1.0)
-        for m in range(1, periods):
-            done = 0
-            total = np.float32(1.0)
-            for b in range(arms):
-                if b == a:
-                    continue
-                row = family.plain32[b, family.atoms[b, m - 1]]
-                if done == 0 and done == arms - 2:
-                    total = _times(family.rest[a, m - 1], row, scale, family.rest[a, m])
-                elif done == 0:
-                    total = _times(family.rest[a, m - 1], row, scale, family.spare[0])
-                elif done == arms - 2:
-                    before = family.spare[(done - 1) % 2]
-                    total = _times(before, row, np.float32(1.0), family.rest[a, m])
-                else:
-                    before = family.spare[(done - 1) % 2]
-                    total = _times(before, row, np.float32(1.0), family.spare[done % 2])
-                done += 1
-            scale = np.float32(1.0) / total
+            family.fits[a, 0, j] = family.weights[j] if a == 0 else one
+        for n in range(last):
+            row = family.plain32[a, draw_atom(rng, family.law[a, point])]
+            scale = one / max(row[point], NOTHING)
+            _times(family.fits[a, n], row, scale, family.fits[a, n + 1])
+    ones = family.spare[2]
+    for j in range(size):
+        ones[j] = one
     for a in range(arms):
         begin = a * stride + start
         cells[begin] = 0.0
         summed = 0.0
         lowest = np.inf
-        mu = family.plain_mu32[a]
-        # How well the arm's first n rewards fit each point, in two rows in turn.
-        for j in range(size):
-            family.spare[0, j] = 1.0
-        scale = np.float32(1.0)
         for n in range(periods):
-            if n > 0:
-                row = family.plain32[a, family.atoms[a, n - 1]]
-                fit = _times(family.spare[(n - 1) % 2], row, scale, family.spare[n % 2])
-                scale = np.float32(size) / fit
-            total, first = _overlap(family.rest[a, last - n], family.spare[n % 2], mu)
+            # The other arms after their first T - 1 - n rewards: all but two of them are multiplied
+            # up first, in two spare rows in turn.
+            fit, m = family.fits[a, n], last - n
+            for i in range(arms - 3):
+                _times(fit, family.fits[i + (1 if i >= a else 0), m], one, family.spare[i % 2])
+                fit = family.spare[i % 2]
+            other, another = family.fits[arms - (2 if a == arms - 1 else 1), m], ones
+            if arms > 2:
+                another = family.fits[arms - (3 if a >= arms - 2 else 2), m]
+            total, first = _overlap(fit, other, another, family.plain_mu32[a])
             mean = first / total if total > 0.0 else family.means[a]
             lowest = mean if mean < lowest else lowest
             summed += mean

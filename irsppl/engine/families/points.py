@@ -18,21 +18,28 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.weights import (
+    DRAWS_PER_BINOMIAL,
     LEAST_SHARE,
-    RESCALE,
+    NOTHING,
     add_counts,
+    add_four,
     atom_of,
     blocks,
+    copied,
     dot,
     draw_atom,
+    draw_four,
     draw_point,
     excess,
     find,
+    finite_logs,
     first_above,
+    four_steps,
     narrow,
     posterior_mean,
+    read_curve,
     reweigh,
-    scaled_step,
+    reweigh_by_logs,
     settle,
     step,
     tally,
@@ -48,7 +55,7 @@ class Points(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float64]  # [K, R, N] their logarithms; R = 0 where rewards are many
+    logs: NDArray[np.float32]  # [K, R, N] their logarithms; R = 0 where rewards are many
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     mu32: NDArray[np.float32]  # [K, N], and so on: what plans work with
     likelihood32: NDArray[np.float32]
@@ -57,14 +64,19 @@ class Points(NamedTuple):
     means: NDArray[np.float64]  # [K]
     span: NDArray[np.int64]  # [K, 2] first and last + 1 of the points that count
     tallies: NDArray[np.int64]  # [R] work array
-    scores: NDArray[np.float64]  # [N] work array
+    scores: NDArray[np.float32]  # [N] work array
     # Each arm's future: point, rewards drawn, weights after each of them, 1 / their sum, means.
     point: NDArray[np.int64]  # [K]
+    place: NDArray[np.int64]  # [K] of the point among the arm's points in order of their means
     drawn: NDArray[np.int64]  # [K]
     path: NDArray[np.float32]  # [K, T + 1, N]
     scale: NDArray[np.float64]  # [K, T + 1]
     trail: NDArray[np.float64]  # [K, T + 1]
     ends: NDArray[np.int64]  # [K, T + 1, 2]: the stretch that counts, which narrows
+    # Where rewards are many, they come as places on curves of log-likelihoods, or as rows of their
+    # own (`irsppl.engine.families.curves`); atoms then serve plans only.
+    curves: NDArray[np.float32]  # [K, G or 0, N]
+    exact: NDArray[np.float32]  # [B, N]
 
 
 def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) -> Points:
@@ -81,8 +93,6 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
     # Only ratios between points matter: the largest of a row is 1, which keeps weights in range.
     top = by_atom.max(axis=2, keepdims=True)
     scaled = by_atom / np.where(top > 0, top, 1.0)
-    with np.errstate(divide="ignore"):
-        logs = np.log(scaled)
     arms, size = mu.shape
     atoms = by_atom.shape[1]
     return Points(
@@ -90,7 +100,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         np.array(values, np.float64),
         mu,
         scaled,
-        logs,
+        finite_logs(scaled),
         np.cumsum(likelihood, axis=2),
         mu.astype(np.float32),
         scaled.astype(np.float32),
@@ -99,13 +109,16 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         np.empty(arms),
         np.zeros((arms, 2), np.int64),
         np.empty(atoms, np.int64),
-        np.empty(size),
+        np.empty(size, np.float32),
+        np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon + 1, size), np.float32),
         np.empty((arms, horizon + 1)),
         np.empty((arms, horizon + 1)),
         np.zeros((arms, horizon + 1, 2), np.int64),
+        np.zeros((arms, 0, size), np.float32),
+        np.zeros((0, size), np.float32),
     )
 
 
@@ -122,8 +135,14 @@ def _(family):
 
 @implements(verbs.observe, Points)
 def _(family, arm, reward):
-    atom = atom_of(family.values, arm, reward)
-    total, first = reweigh(family.weights[arm], family.likelihood[arm, atom], family.mu[arm])
+    weights, mu = family.weights[arm], family.mu[arm]
+    if family.curves.shape[1] > 0:
+        read_curve(family.curves[arm], family.exact, reward, family.scores)
+        own = family.scores[find(family.sums[arm], 0.5)]
+        total, first = reweigh_by_logs(weights, family.scores, own, mu)
+    else:
+        atom = atom_of(family.values, arm, reward)
+        total, first = reweigh(weights, family.likelihood[arm, atom], mu)
     settle(family.weights[arm], family.sums[arm], total, family.span[arm])
     family.means[arm] = first / total
 
@@ -162,14 +181,18 @@ def _(family, rng, out):
 
 
 @njit(**INLINE)
+def _choose_point(family: Points, rng: NDArray[np.uint64], arm: int) -> int:
+    """A point by its weight, among those that plans work with."""
+    point = draw_point(rng, family.sums[arm])
+    return min(max(point, family.span[arm, 0]), family.span[arm, 1] - 1)
+
+
+@njit(**INLINE)
 def _open(family: Points, rng: NDArray[np.uint64], arm: int) -> None:
     """The start of the arm's future: its point, and the weights as they are."""
     low, high = family.span[arm, 0], family.span[arm, 1]
-    family.point[arm] = draw_point(rng, family.sums[arm])
-    total = 0.0
-    for j in range(low, high):
-        family.path[arm, 0, j] = family.weights[arm, j]
-        total += family.weights[arm, j]
+    family.point[arm] = family.place[arm] = _choose_point(family, rng, arm)
+    total = copied(family.weights[arm, low:high], family.path[arm, 0, low:high])
     family.scale[arm, 0] = 1.0 / total
     family.trail[arm, 0] = family.means[arm]
     family.ends[arm, 0, 0] = low
@@ -183,20 +206,93 @@ def _extend(family: Any, rng: NDArray[np.uint64], arm: int, before: int, after: 
     low, high = family.ends[arm, before, 0], family.ends[arm, before, 1]
     atom = draw_atom(rng, family.law[arm, family.point[arm]])
     row = family.path[arm, after]
-    old, new = family.path[arm, before, low:high], row[low:high]
-    likelihood, mu = family.likelihood32[arm, atom, low:high], family.mu32[arm, low:high]
-    # Scaled when it must be, not each time: a step that waits for the sum of the one before takes
-    # three times as long. A branch on it is foreseen by the processor.
-    if family.scale[arm, before] > RESCALE:
-        total, first = scaled_step(old, likelihood, mu, np.float32(family.scale[arm, before]), new)
-    else:
-        total, first = step(old, likelihood, mu, new)
+    total, first = step(
+        family.path[arm, before, low:high],
+        family.likelihood32[arm, atom, low:high],
+        np.float32(1.0 / _own(family, arm, atom)),
+        family.mu32[arm, low:high],
+        row[low:high],
+    )
     family.scale[arm, after] = 1.0 / total
-    # Weights narrow as rewards come in; looking at the two ends each time keeps up with them.
-    low, high = narrow(row, low, high, LEAST_SHARE * total)
+    _narrow(family, arm, after, low, high, total)
+    return first / total
+
+
+@njit(**INLINE)
+def _own(family: Any, arm: int, atom: int) -> float:
+    """The likelihood at the future's own point, which others are divided by.
+
+    Products of such ratios have expectation one, whatever the other point is: they stay in range
+    (above x with probability at most 1 / x), and no step waits for the sum of the one before.
+    """
+    return max(np.float64(family.likelihood32[arm, atom, family.place[arm]]), np.float64(NOTHING))
+
+
+@njit(**INLINE)
+def _narrow(family: Any, arm: int, after: int, low: int, high: int, total: float) -> None:
+    """Weights narrow as rewards come in; looking at the two ends each time keeps up with them."""
+    low, high = narrow(family.path[arm, after], low, high, LEAST_SHARE * total)
     family.ends[arm, after, 0] = low
     family.ends[arm, after, 1] = high
-    return first / total
+
+
+@njit(**INLINE)
+def _extend_by_four(
+    family: Any, rng: NDArray[np.uint64], arm: int, before: int, after: int
+) -> tuple[float, float, float, float]:
+    """Four rewards more: the mean after each, in one pass over the points."""
+    low, high = family.ends[arm, before, 0], family.ends[arm, before, 1]
+    law, likelihood = family.law[arm, family.point[arm]], family.likelihood32[arm]
+    a, b, c, d = draw_four(rng, law)
+    scale = (_own(family, arm, a) * _own(family, arm, b)) * (
+        _own(family, arm, c) * _own(family, arm, d)
+    )
+    t0, m0, t1, m1, t2, m2, t3, m3 = four_steps(
+        family.path[arm, before, low:high],
+        likelihood[a, low:high],
+        likelihood[b, low:high],
+        likelihood[c, low:high],
+        likelihood[d, low:high],
+        np.float32(1.0 / scale),
+        family.mu32[arm, low:high],
+        family.path[arm, after, low:high],
+    )
+    _narrow(family, arm, after, low, high, t3)
+    return m0 / t0, m1 / t1, m2 / t2, m3 / t3
+
+
+@njit(**INLINE)
+def _mean_after(
+    family: Any, rng: NDArray[np.uint64], arm: int, point: int, n: int, weights: NDArray, ends: Any
+) -> float:
+    """The mean after n more rewards of that point, whatever their order."""
+    low, high = ends[0], ends[1]
+    scores, logs, law = family.scores[low:high], family.logs[arm], family.law[arm, point]
+    for j in range(scores.size):
+        scores[j] = 0.0
+    if n < DRAWS_PER_BINOMIAL * (law.size - 1):
+        for left in range(n, 0, -4):
+            a, b, c, d = draw_four(rng, law)
+            times = (
+                np.float32(1.0),
+                np.float32(left > 1),
+                np.float32(left > 2),
+                np.float32(left > 3),
+            )
+            add_four(
+                scores,
+                logs[a, low:high],
+                logs[b, low:high],
+                logs[c, low:high],
+                logs[d, low:high],
+                times,
+                (times[0] * logs[a, point] + times[1] * logs[b, point])
+                + (times[2] * logs[c, point] + times[3] * logs[d, point]),
+            )
+    else:
+        tally(rng, law, n, family.tallies)
+        add_counts(family.scores, logs, family.tallies, point, low, high)
+    return posterior_mean(weights, scores, family.mu[arm, low:high])
 
 
 @implements(verbs.draw_future_means, Points)
@@ -207,17 +303,24 @@ def _(family, rng, counts, out):
             continue
         if family.logs.shape[1] == 0:  # more rewards than futures are long: one by one
             _open(family, rng, a)
-            for n in range(counts[a]):
-                out[a] = _extend(family, rng, a, n % 2, (n + 1) % 2)
+            out[a] = _walk(family, rng, a, 0, counts[a])
             continue
-        chosen = draw_point(rng, family.sums[a])
-        tally(rng, family.law[a, chosen], counts[a], family.tallies)
         low, high = family.span[a, 0], family.span[a, 1]
-        scores = family.scores[low:high]
-        for j in range(scores.size):
-            scores[j] = 0.0
-        add_counts(scores, family.logs[a, :, low:high], family.tallies)
-        out[a] = posterior_mean(family.weights[a, low:high], scores, family.mu[a, low:high])
+        point, weights = _choose_point(family, rng, a), family.weights[a, low:high]
+        out[a] = _mean_after(family, rng, a, point, counts[a], weights, family.span[a])
+
+
+@njit(**INLINE)
+def _walk(family: Any, rng: NDArray[np.uint64], arm: int, at: int, count: int) -> float:
+    """The mean after ``count`` more rewards of a future whose weights are in row ``at``, 0 or 1."""
+    mean = family.means[arm]
+    for _ in range(count // 4):
+        mean = _extend_by_four(family, rng, arm, at, 1 - at)[3]
+        at = 1 - at
+    for _ in range(count % 4):
+        mean = _extend(family, rng, arm, at, 1 - at)
+        at = 1 - at
+    return mean
 
 
 @implements(verbs.draw_path, Points)
@@ -229,12 +332,23 @@ def _(family, rng, arm, length, out, start, cumulative):
     if length <= 1:
         return least
     _open(family, rng, arm)
-    for n in range(1, length):
-        # Two rows in turn: the path itself is not needed again.
-        mean = _extend(family, rng, arm, (n - 1) % 2, n % 2)
+    at = 0  # two rows of the path in turn: it is not needed again
+    n = 1
+    while n + 4 <= length:
+        means = _extend_by_four(family, rng, arm, at, 1 - at)
+        for mean in means:
+            least = mean if mean < least else least
+            summed += mean
+            out[start + n] = summed if cumulative else mean
+            n += 1
+        at = 1 - at
+    while n < length:
+        mean = _extend(family, rng, arm, at, 1 - at)
         least = mean if mean < least else least
         summed += mean
         out[start + n] = summed if cumulative else mean
+        n += 1
+        at = 1 - at
     return least
 
 
@@ -252,17 +366,10 @@ def _(family, rng, arm, skip, width, total, row):
     if rest <= 0:
         return mean
     if family.logs.shape[1] == 0:  # as in `draw_future_means`
-        for n in range(length, length + rest):
-            at = n % 2
-            mean = _extend(family, rng, arm, 1 - at, at)
-        return mean
-    low, high = family.ends[arm, at, 0], family.ends[arm, at, 1]
-    tally(rng, family.law[arm, family.point[arm]], rest, family.tallies)
-    scores = family.scores[low:high]
-    for j in range(scores.size):
-        scores[j] = 0.0
-    add_counts(scores, family.logs[arm, :, low:high], family.tallies)
-    return posterior_mean(family.path[arm, at, low:high], scores, family.mu[arm, low:high])
+        return _walk(family, rng, arm, at, rest)
+    ends = family.ends[arm, at]
+    weights = family.path[arm, at, ends[0] : ends[1]]
+    return _mean_after(family, rng, arm, family.point[arm], rest, weights, ends)
 
 
 @implements(verbs.renew, Points)

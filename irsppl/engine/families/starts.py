@@ -7,11 +7,13 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from irsppl.beliefs import RewardTables
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._rejuvenation import Upkeep
 from irsppl.beliefs._subclouds import num_parts, thin
 from irsppl.engine.families import cloud
+from irsppl.engine.families.curves import Arm, Curves, curves
 
 # Reward atoms of plans, where rewards may take infinitely many values. A cloud that moves draws
 # them anew from what it then expects, and can do with fewer.
@@ -58,7 +60,7 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
     needs: what the rule asks; one that draws no rewards needs no tables of atoms.
     """
     held = _held(belief)
-    many = any(model.reward_values is None for model in held.models)
+    many = has_many(belief)
     moving = isinstance(belief, Cloud) and belief.moving
     if not many and not moving:
         return None
@@ -109,7 +111,7 @@ def _held(belief: Any) -> Held:
     mu = np.asarray(belief.mu, np.float64)
     return Held(
         joint,
-        (belief.model,) if joint else tuple(belief.models),
+        _models(belief),
         ((0,),) if joint else tuple(map(tuple, belief.groups)),
         tuple({name: lead(leaf) for name, leaf in own.items()} for own in params),
         weights / weights.sum(axis=1, keepdims=True),
@@ -171,31 +173,65 @@ def _tables(held: Held, atoms: int) -> cloud.Tables:
     return cloud.Tables(held.mu, mass, np.zeros((arms, 0)))
 
 
-# ------------------------------------------------------------------ single decisions
+# ------------------------------------------------------------------ points that stay
 
 
-# Tables by what they are made of: a loop of decisions asks for them every time.
-_KEPT: dict[Any, cloud.Tables] = {}
+# By points: a loop of decisions asks every time.
+_KEPT: dict[Any, Any] = {}
 _MOST_KEPT = 8
 
 
-def decision_family(belief: Any, needs: frozenset[str]) -> Callable[[int, int], Any]:
-    """What makes the family of single decisions, where rewards may take infinitely many values."""
-    atoms = ATOMS if _plans(needs) else 0
+def _kept(held: Held, kind: str, make: Callable[[], Any]) -> Any:
+    """What was made of these points, if it is remembered."""
+    leaves = [leaf.tobytes() for own in held.params for leaf in own.values()]
+    place = (kind, held.models, held.groups, held.mu.shape, *leaves)
+    if place not in _KEPT:
+        found = make()
+        while len(_KEPT) >= _MOST_KEPT:
+            _KEPT.pop(next(iter(_KEPT)), None)
+        _KEPT[place] = found
+    return _KEPT[place]
 
-    def make(horizon: int, copies: int) -> Any:
-        held = _held(belief)
-        leaves = [leaf.tobytes() for own in held.params for leaf in own.values()]
-        place = (held.models, held.groups, atoms, *leaves)
-        tables = _KEPT.get(place)
-        if tables is None:
-            while len(_KEPT) >= _MOST_KEPT:
-                _KEPT.pop(next(iter(_KEPT)), None)
-            tables = _KEPT[place] = _tables(held, atoms)
-        weights = _in_blocks(held.weights)
-        room = max(horizon, 1)
-        if held.joint:
-            return cloud.as_joint_points(tables, weights[0], room, "separable" in needs)
-        return cloud.as_points(tables, weights, room)
 
-    return make
+def still_curves(belief: Any) -> Curves | None:
+    """How rewards that are many are taken in by points that stay where they are, else None."""
+    moving = isinstance(belief, Cloud) and belief.moving
+    if moving or not has_many(belief):
+        return None
+    held = _held(belief)
+    return _kept(held, "curves", lambda: curves(_arms(held)))
+
+
+def planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
+    """Atoms that stand for rewards that are many, in the place of a finite belief's tables.
+
+    needs: what the rule asks; for one that draws no rewards there is a single atom.
+    """
+    held = _held(belief)
+    mass = np.ones((len(held.mu), 1, held.mu.shape[1]))
+    if _plans(needs):
+        found = _kept(held, "curves", lambda: curves(_arms(held)))
+        mass = found.mass if found else _kept(held, "atoms", lambda: _tables(held, ATOMS).mass)
+    weights = held.weights[0] if held.joint else held.weights
+    law = np.moveaxis(mass, 2, 0 if held.joint else 1)
+    return RewardTables(weights, law, np.zeros(mass.shape[:2]))
+
+
+def has_many(belief: Any) -> bool:
+    """Whether rewards may take infinitely many values."""
+    return any(model.reward_values is None for model in _models(belief))
+
+
+def _models(belief: Any) -> tuple[Any, ...]:
+    return tuple(model for model, _ in belief.parts)
+
+
+def _arms(held: Held) -> tuple[Arm, ...]:
+    """What evaluates the densities of each arm."""
+    found: list[Any] = [None] * len(held.mu)
+    for model, group, own in zip(held.models, held.groups, held.params, strict=True):
+        for place, c in enumerate(group):
+            one = {name: leaf[place] for name, leaf in own.items()}
+            for arm in range(len(held.mu)) if held.joint else (c,):
+                found[arm] = Arm(model, one, arm if held.joint else None)
+    return tuple(found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.engine.verbs import INLINE
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -15,18 +17,24 @@ from irsppl.inner.cpu.rng import KERNEL
 NEGLIGIBLE: Final = 1e-7
 # The same along a future, as a share of all weights: points that fall below it are left out.
 LEAST_SHARE: Final = 1e-9
-# Weights along a future are scaled once they add up to less than one over this.
-RESCALE: Final = 1e10
 # Weights below this are set to zero: arithmetic on the smallest floats is a hundred times slower.
-NOTHING: Final = np.float32(1e-30)
+NOTHING: Final = np.float32(1e-18)
 # Sums may be taken in any order; without that they are not vectorised.
 SUMS: Final = {**KERNEL, "fastmath": {"reassoc", "contract", "nsz"}}
+# The same within its caller, where many arrays would have to be handed over.
+INNER: Final = {**INLINE, "fastmath": SUMS["fastmath"]}
 _LEAST: Final = 1e-290
 # Points come in blocks of so many, and plans work on whole blocks: a vectorised loop has no rest
 # then, and what one step stores the next one loads in the same pieces.
 BLOCK: Final = 32
-# Log-likelihoods this far below the largest count for nothing.
-FAR: Final = -45.0
+# Logarithms of likelihood ratios are cut to this.
+FAR: Final = 600.0
+# The logarithm of a likelihood of zero, in products with counts.
+LEAST_LOG: Final = -1e4
+# A binomial variate takes as long as so many single draws.
+DRAWS_PER_BINOMIAL: Final = 8
+LOG_2: Final = math.log(2.0)
+LOG2_E: Final = 1.0 / LOG_2
 
 
 @njit(**KERNEL)
@@ -42,13 +50,12 @@ def atom_of(values: NDArray[np.float64], arm: int, reward: float) -> int:
 @njit(**KERNEL)
 def find(sums: NDArray[np.float64], level: float) -> int:
     """The first place whose running sum exceeds ``level``; the last one at most."""
-    low, high = 0, sums.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        if sums[middle] > level:
-            high = middle
-        else:
-            low = middle + 1
+    # By arithmetic: nobody could foresee the branches of a search.
+    low, size = 0, sums.size
+    while size > 1:
+        half = size // 2
+        low += half * np.int64(sums[low + half - 1] <= level)
+        size -= half
     return low
 
 
@@ -61,10 +68,20 @@ def draw_point(rng: NDArray[np.uint64], sums: NDArray[np.float64]) -> int:
 @njit(**KERNEL)
 def draw_atom(rng: NDArray[np.uint64], law: NDArray[np.float64]) -> int:
     """A reward atom of a point, ``law`` [R] cumulative."""
-    u = random.uniform(rng)
-    if law.size == 2:
-        return 0 if u < law[0] else 1
-    return find(law, u)
+    return find(law, random.uniform(rng))
+
+
+@njit(**KERNEL)
+def draw_four(rng: NDArray[np.uint64], law: NDArray[np.float64]) -> tuple[int, int, int, int]:
+    """The same four times; no draw waits for the stream's state to go to memory and back."""
+    a, b, c, d = rng[0], rng[1], rng[2], rng[3]
+    p, a, b, c, d = random.advance(a, b, c, d)
+    q, a, b, c, d = random.advance(a, b, c, d)
+    r, a, b, c, d = random.advance(a, b, c, d)
+    s, a, b, c, d = random.advance(a, b, c, d)
+    rng[0], rng[1], rng[2], rng[3] = a, b, c, d
+    i, j = find(law, random.unit(p)), find(law, random.unit(q))
+    return i, j, find(law, random.unit(r)), find(law, random.unit(s))
 
 
 @njit(**SUMS)
@@ -80,32 +97,67 @@ def reweigh(weights: NDArray, row: NDArray, mu: NDArray) -> tuple[float, float]:
 
 
 @njit(**SUMS)
-def step(
-    before: NDArray[np.float32],
-    row: NDArray[np.float32],
-    mu: NDArray[np.float32],
-    after: NDArray[np.float32],
-) -> tuple[np.float32, np.float32]:
-    """``after = before * row``; its sum and its sum with the means."""
-    total, first = np.float32(0.0), np.float32(0.0)
-    for j in range(before.size):
-        w = before[j] * row[j]
-        w = w if w > NOTHING else np.float32(0.0)
-        after[j] = w
+def reweigh_by_logs(
+    weights: NDArray, logs: NDArray, own: float, mu: NDArray
+) -> tuple[float, float]:
+    """The same with logarithms of likelihoods, less ``own``."""
+    total, first = 0.0, 0.0
+    for j in range(weights.size):
+        w = weights[j] * ratio(logs[j] - own)
+        weights[j] = w
         total += w
         first += w * mu[j]
     return total, first
 
 
 @njit(**SUMS)
-def scaled_step(
+def _blend(
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    c: NDArray[np.float32],
+    d: NDArray[np.float32],
+    u: float,
+    out: NDArray[np.float32],
+) -> None:
+    """The cubic through four rows, ``u`` in [0, 1] of the way from the second to the third."""
+    p, q = np.float32(u * (u - 1.0) * (2.0 - u) / 6.0), np.float32(u * (u - 1.0) * (u + 1.0) / 6.0)
+    r = np.float32((1.0 - u * u) * (2.0 - u) / 2.0)
+    s = np.float32(u * (1.0 + u) * (2.0 - u) / 2.0)
+    for j in range(out.size):
+        out[j] = p * a[j] + r * b[j] + s * c[j] + q * d[j]
+
+
+@njit(**KERNEL)
+def read_curve(
+    curve: NDArray[np.float32], exact: NDArray[np.float32], place: float, out: NDArray[np.float32]
+) -> None:
+    """Log-likelihoods [N] of a reward, given its place on a curve [G, N] or its row (`Curves`)."""
+    if place < 0.0:
+        row = np.int64(-place) - 1
+        for j in range(out.size):
+            out[j] = exact[row, j]
+        return
+    cell = np.int64(place)
+    last = curve.shape[0] - 1
+    _blend(
+        curve[max(cell - 1, 0)],
+        curve[cell],
+        curve[min(cell + 1, last)],
+        curve[min(cell + 2, last)],
+        place - cell,
+        out,
+    )
+
+
+@njit(**INNER)
+def step(
     before: NDArray[np.float32],
     row: NDArray[np.float32],
-    mu: NDArray[np.float32],
     scale: np.float32,
+    mu: NDArray[np.float32],
     after: NDArray[np.float32],
 ) -> tuple[np.float32, np.float32]:
-    """The same with ``before`` scaled."""
+    """``after = before * row * scale``; its sum and its sum with the means."""
     total, first = np.float32(0.0), np.float32(0.0)
     for j in range(before.size):
         w = before[j] * scale * row[j]
@@ -114,6 +166,38 @@ def scaled_step(
         total += w
         first += w * mu[j]
     return total, first
+
+
+@njit(**INNER)
+def four_steps(
+    before: NDArray[np.float32],
+    row0: NDArray[np.float32],
+    row1: NDArray[np.float32],
+    row2: NDArray[np.float32],
+    row3: NDArray[np.float32],
+    scale: np.float32,
+    mu: NDArray[np.float32],
+    after: NDArray[np.float32],
+) -> tuple[np.float32, ...]:
+    """Four steps in one pass, scaled at once: the sum and the sum with the means after each."""
+    t0, t1, t2, t3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    m0, m1, m2, m3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    for j in range(before.size):
+        w = before[j] * scale * row0[j]
+        t0 += w
+        m0 += w * mu[j]
+        w *= row1[j]
+        t1 += w
+        m1 += w * mu[j]
+        w *= row2[j]
+        t2 += w
+        m2 += w * mu[j]
+        w *= row3[j]
+        w = w if w > NOTHING else np.float32(0.0)
+        after[j] = w
+        t3 += w
+        m3 += w * mu[j]
+    return t0, m0, t1, m1, t2, m2, t3, m3
 
 
 @njit(**SUMS)
@@ -139,21 +223,110 @@ def tally(rng: NDArray[np.uint64], law: NDArray[np.float64], n: int, out: NDArra
     out[law.size - 1] = left
 
 
-@njit(**SUMS)
-def add(scores: NDArray[np.float64], logs: NDArray[np.float64], times: float) -> None:
+@njit(**INLINE)
+def exponential(x: float) -> float:
+    """exp(x) to 3e-10, |x| <= 600, in arithmetic that a loop over points can be vectorised with."""
+    x = x * LOG2_E
+    whole = np.floor(x + 0.5)
+    x = (x - whole) * LOG_2
+    y = 1.0 / 40320.0
+    y = y * x + 1.0 / 5040.0
+    y = y * x + 1.0 / 720.0
+    y = y * x + 1.0 / 120.0
+    y = y * x + 1.0 / 24.0
+    y = y * x + 1.0 / 6.0
+    y = y * x + 0.5
+    y = y * x + 1.0
+    y = y * x + 1.0
+    return y * np.int64((np.int64(np.int32(whole)) + 1023) << 52).view(np.float64)
+
+
+@njit(**INLINE)
+def ratio(log: float) -> float:
+    """A likelihood ratio from its logarithm, cut to what numbers can hold."""
+    log = log if log > -FAR else -FAR
+    return exponential(log if log < FAR else FAR)
+
+
+@njit(**INNER)
+def add_four(
+    scores: NDArray[np.float32],
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    c: NDArray[np.float32],
+    d: NDArray[np.float32],
+    times: tuple[np.float32, np.float32, np.float32, np.float32],
+    shift: np.float32,
+) -> None:
+    p, q, r, s = times
     for j in range(scores.size):
-        scores[j] += times * logs[j]
+        scores[j] += (p * a[j] + q * b[j]) + (r * c[j] + s * d[j]) - shift
 
 
 @njit(**KERNEL)
 def add_counts(
-    scores: NDArray[np.float64], logs: NDArray[np.float64], counts: NDArray[np.int64]
+    scores: NDArray[np.float32],
+    logs: NDArray[np.float32],
+    counts: NDArray[np.int64],
+    point: int,
+    low: int,
+    high: int,
 ) -> None:
-    """Add the log-likelihood of so many rewards of each atom; logs [R, N]."""
-    for r in range(counts.size):
-        # A reward that did not come up says nothing, however unlikely: 0 times -inf is 0.
-        if counts[r] > 0:
-            add(scores, logs[r], float(counts[r]))
+    """Add the log-likelihood of so many rewards of each atom, logs [R, N], to ``scores[low:high]``.
+
+    It is less than that at the point that the rewards are of: ratios to it stay in range.
+    """
+    last = counts.size - 1
+    for r in range(0, counts.size, 4):
+        a, b, c = min(r + 1, last), min(r + 2, last), min(r + 3, last)
+        p, q = np.float32(counts[r]), np.float32(counts[a] if a == r + 1 else 0)
+        s, t = (
+            np.float32(counts[b] if b == r + 2 else 0),
+            np.float32(counts[c] if c == r + 3 else 0),
+        )
+        if p + q + s + t > 0.0:
+            shift = (p * logs[r, point] + q * logs[a, point]) + (
+                s * logs[b, point] + t * logs[c, point]
+            )
+            add_four(
+                scores[low:high],
+                logs[r, low:high],
+                logs[a, low:high],
+                logs[b, low:high],
+                logs[c, low:high],
+                (p, q, s, t),
+                shift,
+            )
+
+
+@njit(**INLINE)
+def finite_log(likelihood: float) -> float:
+    """The logarithm, of zero very low instead: it is multiplied by counts."""
+    return np.log(likelihood) if likelihood > 0.0 else LEAST_LOG
+
+
+def finite_logs(likelihood: NDArray) -> NDArray[np.float32]:
+    """The same of arrays on the host."""
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.log(likelihood), LEAST_LOG).astype(np.float32)
+
+
+@njit(**SUMS)
+def exponentiate(scores: NDArray[np.float32], weights: NDArray, out: NDArray[np.float32]) -> None:
+    """``out = weights * exp(scores)``."""
+    for j in range(scores.size):
+        out[j] = np.float32(weights[j] * ratio(scores[j]))
+
+
+@njit(**SUMS)
+def posterior_mean(weights: NDArray, scores: NDArray[np.float32], mu: NDArray[np.float32]) -> float:
+    """Mean of mu under weights times exp(scores)."""
+    total, first = 0.0, 0.0
+    for j in range(scores.size):
+        w = weights[j] * ratio(scores[j])
+        total += w
+        first += w * mu[j]
+    return first / total
 
 
 @njit(**KERNEL)
@@ -181,29 +354,21 @@ def settle(
 
 
 @njit(**SUMS)
+def copied(source: NDArray[np.float64], target: NDArray[np.float32]) -> float:
+    """``target = source``, and its sum."""
+    total = 0.0
+    for j in range(source.size):
+        target[j] = source[j]
+        total += source[j]
+    return total
+
+
+@njit(**SUMS)
 def dot(x: NDArray, y: NDArray) -> float:
     total = 0.0
     for j in range(x.size):
         total += x[j] * y[j]
     return total
-
-
-@njit(**KERNEL)
-def posterior_mean(
-    weights: NDArray[np.float64], scores: NDArray[np.float64], mu: NDArray[np.float64]
-) -> float:
-    """Mean of mu under weights times exp(scores)."""
-    top = -np.inf
-    for j in range(scores.size):
-        if scores[j] > top and weights[j] > 0.0:
-            top = scores[j]
-    total, first = 0.0, 0.0
-    for j in range(scores.size):
-        if scores[j] - top > FAR:
-            w = weights[j] * np.exp(scores[j] - top)
-            total += w
-            first += w * mu[j]
-    return first / total
 
 
 @njit(**KERNEL)
