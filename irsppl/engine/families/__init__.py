@@ -117,6 +117,7 @@ def _tables(belief: PointBelief, needs: frozenset[str]) -> RewardTables:
         while len(_KEPT) >= _MOST_KEPT:
             _KEPT.pop(next(iter(_KEPT)), None)
         _KEPT[place] = found
+    assert found is not None  # rewards are few
     weights = np.exp(host64(belief.log_weights))
     return found._replace(weights=weights / weights.sum(axis=-1, keepdims=True))
 

@@ -14,13 +14,12 @@ import numpy as np
 
 from irsppl.beliefs._batch import reward_draws
 from irsppl.beliefs._points import reward_logs, value_likelihoods
-from irsppl.engine.families.weights import blocks
+from irsppl.engine.families.weights import LEAST_LOG, blocks
 
 # Error of the log-likelihood of one reward, up to a constant for all points.
 _TOLERANCE = 1e-6
 # Points this far below the best one do not count.
 _FAR = 30.0
-_LEAST_LOG = -1e4
 _CELLS, _MOST_CELLS = 256, 4096
 _MOST_BYTES = 64 * 2**20
 # What the grid has beyond the rewards that it was laid for, as a share of it on either side.
@@ -79,13 +78,13 @@ class Arm(NamedTuple):
     """What evaluates an arm's densities."""
 
     model: Any
-    params: dict[str, np.ndarray]  # [M, ...]
+    params: Any  # by name of the latent, [M, ...]
     number: int | None  # of arms that share their latents
 
     def raw_logs(self, rewards: np.ndarray) -> np.ndarray:
         """[B, M]; a reward that is impossible everywhere is equally likely at all points."""
         found = reward_logs(self.model, self.params, rewards, self.number)
-        return np.maximum(np.where(np.isnan(found), _LEAST_LOG, found), _LEAST_LOG)
+        return np.maximum(np.where(np.isnan(found), LEAST_LOG, found), LEAST_LOG)
 
 
 class Curves(NamedTuple):

@@ -137,7 +137,7 @@ def read_curve(
         for j in range(out.size):
             out[j] = exact[row, j]
         return
-    cell = np.int64(place)
+    cell: int = np.int64(place)
     last = curve.shape[0] - 1
     _blend(
         curve[max(cell - 1, 0)],
