@@ -77,6 +77,7 @@ class Bandit(eqx.Module):
             raise ValueError(
                 f"belief must be an irsppl belief such as BetaBernoulli(...), got {belief!r}"
             )
+        _check_own(constraints)
         num_arms, dtype = belief.num_arms, belief.predictive_mean().dtype
         access, periods = read_budget(costs, budget, num_arms), None
         self.end = Sure()
@@ -249,20 +250,25 @@ class Bandit(eqx.Module):
 
 def _slot(kind: Any, given: C, constraints: Sequence[Constraint]) -> C:
     """The one constraint of this kind, of those that arguments and `constraints` give."""
-    for constraint in constraints:
-        if not isinstance(constraint, (Access, Arrivals, End)) or not constraint.binds:
+    for constraint in (c for c in constraints if isinstance(c, kind)):
+        if given.binds:
             raise ValueError(
-                "constraints must be objects of subclasses of irsppl.constraints.Access, Arrivals "
-                f"or End that have a name, got {constraint!r}"
+                f"constraints: a {given.name} and a {constraint.name} answer the same question "
+                f"({kind.__name__}), and together are not planned for"
             )
-        if isinstance(constraint, kind):
-            if given.binds:
-                raise ValueError(
-                    f"constraints: a {given.name} and a {constraint.name} answer the same "
-                    f"question ({kind.__name__}), and together are not planned for"
-                )
-            given = constraint
+        given = constraint
     return given
+
+
+def _check_own(constraints: Any) -> None:
+    several = isinstance(constraints, list | tuple)
+    for constraint in constraints if several else [constraints]:
+        right = several and isinstance(constraint, (Access, Arrivals, End))
+        if not right or constraint.name in ("", "delay", "budget", "horizon law"):
+            raise ValueError(
+                "constraints must be a list of objects of subclasses of irsppl.constraints.Access, "
+                f"Arrivals or End, with names of their own, got {constraints!r}"
+            )
 
 
 def _check_together(limits: tuple[Constraint, ...]) -> None:

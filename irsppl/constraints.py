@@ -208,19 +208,19 @@ class Arrivals(Constraint):
     """
 
     # Whether a reward can miss a decision.
-    late: ClassVar[bool] = False
+    late: ClassVar[bool] = True
 
+    @abc.abstractmethod
     def missed(self, num_arms: int) -> tuple[int, ...] | None:
         """Decisions that the rewards of each arm miss; None where that is random."""
-        return (0,) * num_arms
 
+    @abc.abstractmethod
     def sample(self, key: Array, bandit: Moment) -> Int[Array, "K N"] | None:
         """Delays of the rewards of a future: pending pulls first, then pulls to come."""
-        return None
 
+    @abc.abstractmethod
     def draw(self, bandit: Moment, uniforms: Callable[..., np.ndarray]) -> np.ndarray | None:
         """The same [S, K, N] of many futures on the host; uniforms(K, N) gives levels [S, K, N]."""
-        return None
 
     def shown(self, num_arms: int, periods: int) -> Float[np.ndarray, " K"]:
         """Mean number of an arm's rewards known at the last of so many pulls, if all are of it."""
@@ -230,26 +230,36 @@ class Arrivals(Constraint):
 class Prompt(Arrivals):
     """Every reward is known before the next decision."""
 
+    late: ClassVar[bool] = False
+
+    def missed(self, num_arms: int) -> tuple[int, ...]:
+        return (0,) * num_arms
+
+    def sample(self, key: Array, bandit: Moment) -> None:
+        return None
+
+    def draw(self, bandit: Moment, uniforms: Callable[..., np.ndarray]) -> None:
+        return None
+
 
 class End(Constraint):
     """When play ends. A future tells by `Outcome.periods` for how long it goes on."""
 
+    @abc.abstractmethod
     def sample(self, key: Array, bandit: Moment, running: bool) -> Int[Array, ""] | None:
         """How many periods are played from now on; at least one where play is `running`."""
-        return None
 
+    @abc.abstractmethod
     def draw(self, bandit: Moment, uniforms: Callable[..., np.ndarray]) -> np.ndarray | None:
         """The same [S] of many futures on the host; uniforms(1) gives levels [S, 1]."""
-        return None
 
+    @abc.abstractmethod
     def weights(self, bandit: Moment) -> Float[Array, " N"]:
         """Probability that the period s from now is played, given that play has come so far."""
-        left = jnp.arange(bandit.size) < bandit.remaining
-        return left.astype(bandit.belief.predictive_mean().dtype)
 
+    @abc.abstractmethod
     def chances(self, period: int) -> Float[np.ndarray, " T"] | None:
         """`weights` of the remaining periods on the host; None where the horizon is known."""
-        return None
 
     def beyond(self, period: int) -> float:
         """Expected periods after those that are planned for, given that play has come so far."""
@@ -258,3 +268,16 @@ class End(Constraint):
 
 class Sure(End):
     """The horizon is known."""
+
+    def sample(self, key: Array, bandit: Moment, running: bool) -> None:
+        return None
+
+    def draw(self, bandit: Moment, uniforms: Callable[..., np.ndarray]) -> None:
+        return None
+
+    def weights(self, bandit: Moment) -> Float[Array, " N"]:
+        left = jnp.arange(bandit.size) < bandit.remaining
+        return left.astype(bandit.belief.predictive_mean().dtype)
+
+    def chances(self, period: int) -> None:
+        return None

@@ -29,7 +29,6 @@ class Delay(Arrivals):
     instead: ClassVar[str] = "'irs.fh', 'irs.ff' (bound only) or 'irs.v-zero-separable'"
     beside: ClassVar[frozenset[str]] = frozenset({"budget", "horizon law"})
     draws: ClassVar[str] = "delays"
-    late: ClassVar[bool] = True
 
     cdf: Float[Array, "K T"]  # P(D <= j)
     fixed: tuple[int, ...] | None = eqx.field(static=True)  # where no arm's delay is random

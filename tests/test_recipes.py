@@ -158,7 +158,9 @@ def test_a_constraint_is_never_ignored(recipes):
     for options, told in (
         (dict(costs=1, budget=4), "budget and a release answer the same question"),
         (dict(delay=1), "release and a delay together are not planned for"),
-        (dict(constraints=["release"]), "constraints must be objects of subclasses"),
+        (dict(constraints=["release"]), "constraints must be a list of objects of subclasses"),
+        (dict(constraints=release), "constraints must be a list"),
+        (dict(constraints=[bandit.end]), "with names of their own"),
         (dict(constraints=[type(release)([0, 1])]), "one period for each of 3 arms"),
     ):
         with pytest.raises(ValueError, match=told):

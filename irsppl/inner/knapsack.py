@@ -1,7 +1,7 @@
 """Knapsacks: how to spend `money` on pulls of arms with costs, given what the pulls pay.
 
 Three problems, from the simplest payoffs to those that depend on the order of pulls. In all of
-them costs are whole numbers `[K]` of at least 1 (see `inner.money`), `money` and `periods` limit
+them costs are whole numbers `[K]` of at least 1 (see `irsppl.budgets`), `money` and `periods` limit
 what is spent and the number of pulls, and stopping early is allowed, so no value is negative.
 `cells >= money` and `size >= periods` are static; costs, money and periods are data and may be
 traced. A payoff of -inf forbids a pull or a count. `bounded_periods=False` says that money runs

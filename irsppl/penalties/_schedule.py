@@ -20,7 +20,7 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate
 from irsppl.inner.leave_one_out import Futures, Plan
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import at_each, in_time, periods_of
+from irsppl.penalties._arrivals import at_each, in_time, pending_of, periods_of
 from irsppl.penalties._base import natural_means
 from irsppl.penalties._moments import normals, path_sds
 
@@ -30,8 +30,7 @@ _NODES = 6
 
 def pending_counts(bandit: Bandit) -> np.ndarray:
     """[K]."""
-    counts = bandit.pending_counts
-    return np.zeros(bandit.num_arms, int) if counts is None else np.asarray(counts, int)
+    return np.asarray(pending_of(bandit), int)
 
 
 def in_order(bandit: Bandit) -> bool:
