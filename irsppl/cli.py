@@ -155,22 +155,19 @@ def _bandit(args: argparse.Namespace) -> Any:
 
 def _read_model(path: str) -> tuple[Any, Any]:
     """(belief, labels) from a file of NumPyro functions, or one of the zoo by its name."""
-    import irsppl
-
-    make = getattr(irsppl, "from_numpyro", None)
-    if make is None:
-        raise ValueError("this version of irsppl cannot read NumPyro models: use --arms")
+    from irsppl.beliefs.from_numpyro import from_numpyro, from_numpyro_joint
     from irsppl.models import load_model_file
     from irsppl.shipped import find_model
 
     model = load_model_file(find_model(path))
     options = {"values": model.values, "mean": model.mean, "reward_site": model.reward_site}
     if model.joint:
-        joint = irsppl.from_numpyro_joint  # type: ignore[attr-defined, unused-ignore]
-        return joint(model.functions[0], num_arms=model.num_arms, **options), model.labels
-    if len(model.functions) == 1:
-        return make(model.functions[0], num_arms=model.num_arms, **options), model.labels
-    return make(model.functions, **options), model.labels
+        belief = from_numpyro_joint(model.functions[0], num_arms=model.num_arms, **options)
+    elif len(model.functions) == 1:
+        belief = from_numpyro(model.functions[0], num_arms=model.num_arms, **options)
+    else:
+        belief = from_numpyro(model.functions, **options)
+    return belief, model.labels
 
 
 def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:

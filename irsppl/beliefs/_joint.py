@@ -13,9 +13,9 @@ from jaxtyping import Array, Float
 from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._abilities import RewardTables
 from irsppl.beliefs._future import CorrelatedFuture, Counts, at_counts, lattice
+from irsppl.beliefs._point_future import SortedSums
 from irsppl.beliefs._points import (
     PointBelief,
-    SortedSums,
     check_support,
     log_likelihoods,
     normalise,

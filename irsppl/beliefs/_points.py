@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
 from irsppl.beliefs._base import Belief
-from irsppl.beliefs._future import Counts, IndependentFuture
+from irsppl.beliefs._point_future import PointsFuture
 from irsppl.inner.laws import Smooth, compositions, count_law, merged
 from irsppl.outcomes import Outcome
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
 else:  # field types are read when a class is made
     ArmModel = Params = Any
 
-# Points of integration for E[max_a mu_a] over the lattice: any fixed subset keeps it a martingale.
-_LATTICE_POINTS = 256
 # Rewards whose likelihoods are computed at once: one program, however many there are.
 _REWARDS = 256
 
@@ -60,82 +58,6 @@ def sample_rewards(
 
 def normalise(log_weights: Array) -> Array:
     return log_weights - jax.scipy.special.logsumexp(log_weights, axis=-1, keepdims=True)
-
-
-def cumulative(log_weights: Float[Array, " N"], lik: Float[Array, "T N"]) -> Float[Array, "T+1 N"]:
-    """Weights after the first 0..T rewards."""
-    steps = jnp.concatenate([log_weights[None], lik])
-    return jax.nn.softmax(jnp.cumsum(steps, axis=0), axis=-1)
-
-
-class SortedSums(eqx.Module):
-    """Sums over points in the order of their means, so that a new lam is a look-up."""
-
-    mu: Float[Array, "K N"]  # rising
-    of_means: Float[Array, "K T N"]
-    of_weights: Float[Array, "K T N"]
-
-    def __init__(self, mu: Float[Array, "K N"], weights: Float[Array, "K T N"]):
-        self.mu = mu
-        self.of_means = jnp.cumsum(weights * mu[:, None, :], axis=2)
-        self.of_weights = jnp.cumsum(weights, axis=2)
-
-    def expected_max(self, lam: Float[Array, " K"]) -> Float[Array, "K T"]:
-        # E[max(mu, lam)] = lam P(mu <= lam) + (sum of w mu above lam).
-        below = jax.vmap(lambda m, x: jnp.searchsorted(m, x, side="right"))(self.mu, lam)
-        take = jnp.maximum(below - 1, 0)[:, None, None]
-        at = jnp.broadcast_to(take, (*self.of_means.shape[:2], 1))
-        some = (below > 0)[:, None]
-        weight = jnp.where(some, jnp.take_along_axis(self.of_weights, at, axis=2)[..., 0], 0)
-        low = jnp.where(some, jnp.take_along_axis(self.of_means, at, axis=2)[..., 0], 0)
-        return lam[:, None] * weight + self.of_means[:, :, -1] - low
-
-
-class PointsFuture(IndependentFuture):
-    """Weights of the points after each reward; compiled programs drop what is not asked for."""
-
-    mu: Float[Array, "K N"]
-    log_weights: Float[Array, "K N"]  # before the first reward
-    log_likelihoods: Float[Array, "K T N"]
-    weights: Float[Array, "K T+1 N"]
-    sums: SortedSums
-
-    def __init__(self, belief: "Points", rewards: Float[Array, "K T"]):
-        self.mu, self.log_weights = belief.mu, belief.log_weights
-        self.log_likelihoods = belief.log_likelihoods(rewards)
-        self.weights = jax.vmap(cumulative)(self.log_weights, self.log_likelihoods)
-        self.sums = SortedSums(self.mu, self.weights)
-
-    def means(self, counts: Counts) -> Array:
-        if isinstance(counts, tuple) or np.ndim(counts) > 1:
-            return super().means(counts)
-        # One vector of counts: the weights on the way there need not be known.
-        num_arms, size = self.log_likelihoods.shape[:2]
-        counts = jnp.broadcast_to(jnp.asarray(counts), (num_arms,))
-        known = jnp.arange(size)[None, :] < counts[:, None]
-        total = jnp.where(known[:, :, None], self.log_likelihoods, 0).sum(axis=1)
-        return jnp.sum(jax.nn.softmax(self.log_weights + total, axis=1) * self.mu, axis=1)
-
-    def own_means(self) -> Array:
-        return jnp.einsum("ktn,kn->kt", self.weights, self.mu)
-
-    def expected_max(self, lam: Array) -> Array:
-        return self.sums.expected_max(lam)
-
-    def expected_best(self) -> Array:
-        from irsppl.inner.nodes import expected_best_lattice
-
-        # E max = top - sum over gaps of (gap) prod_a F_a, exact when every point is a node.
-        points = jnp.sort(self.mu.ravel())
-        count = points.shape[0]
-        if count > _LATTICE_POINTS:
-            pick = np.linspace(0, count - 1, _LATTICE_POINTS).round().astype(int)
-            points = points[pick]
-        below = jax.vmap(lambda m: jnp.searchsorted(m, points, side="right"))(self.mu)
-        sums = jnp.pad(self.sums.of_weights, ((0, 0), (0, 0), (1, 0)))
-        cdf = jax.vmap(lambda s, i: s[:, i])(sums, below)
-        gaps = jnp.diff(points, append=points[-1:])
-        return expected_best_lattice(cdf, gaps, points[-1])
 
 
 class PointBelief(Belief, FiniteRewards):
@@ -296,7 +218,7 @@ class Points(PointBelief, ExactLaws):
         return Outcome(means, self._join(parts).astype(means.dtype))
 
     def along(self, rewards: Float[Array, "K T"]) -> PointsFuture:
-        return PointsFuture(self, rewards)
+        return PointsFuture(self.mu, self.log_weights, self.log_likelihoods(rewards))
 
     # ---- of the unknown means
     def sample_means(self, key: Array) -> Array:
