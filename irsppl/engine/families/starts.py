@@ -17,8 +17,8 @@ from irsppl.engine.families import cloud
 ATOMS = 256
 _MOVING_ATOMS = 64
 # A cloud that can move needs fewer points than one that cannot: a simulation takes (a share of
-# them, but no fewer than). New points for one or two continuous latents are so evenly spread that half
-# as many err less than those which MCMC has moved.
+# them, but no fewer than). New points for one or two continuous latents are so evenly spread that
+# half as many err less than those which MCMC has moved.
 _POINTS = (1 / 4, 256)
 _EVEN_POINTS = (1 / 8, 128)
 _FEW_LATENTS = 2
