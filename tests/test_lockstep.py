@@ -205,7 +205,7 @@ def test_a_cloud_with_a_far_part_is_left_to_mcmc():
     asked = renewal.Asked(z, even, even, rewards, nothing, seen, seeds, np.zeros(2, np.int64))
     made, good = renewal.renew(model, asked)
     assert good.tolist() == [False, True]
-    assert 1 / np.sum(made.weights[1] ** 2) > 0.6 * POINTS
+    assert 1 / np.sum(made.weights[1] ** 2) > 0.5 * POINTS
 
 
 def test_clouds_with_discrete_latents_move_in_simulations():

@@ -20,11 +20,11 @@ from irsppl.engine.families.curves import Arm, Curves, curves
 ATOMS = 256
 _MOVING_ATOMS = 64
 # A cloud that can move needs fewer points than one that cannot: a simulation takes (a share of
-# them, but no fewer than). New points for a few continuous latents are so evenly spread that half
-# as many err less than those which MCMC has moved.
+# them, but no fewer than). New points for one or two continuous latents are so evenly spread that
+# half as many err less than those which MCMC has moved.
 _POINTS = (1 / 4, 256)
 _EVEN_POINTS = (1 / 8, 128)
-_FEW_LATENTS = 3
+_FEW_LATENTS = 2
 
 
 class Held(NamedTuple):
