@@ -79,7 +79,7 @@ class Arm(NamedTuple):
     """What evaluates an arm's densities."""
 
     model: Any
-    params: dict[str, np.ndarray]  # [M, ...]
+    params: Any  # [M, ...] each
     number: int | None  # of arms that share their latents
 
     def raw_logs(self, rewards: np.ndarray) -> np.ndarray:
