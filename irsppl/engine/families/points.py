@@ -1,8 +1,9 @@
-"""Weighted points: quadrature nodes, enumerated latents and particles, where rewards are few.
+"""Weighted points: quadrature nodes, enumerated latents and particles that stay where they are.
 
-With finitely many rewards a table of likelihoods, reward atom by point, is all that a model has to
-say, and no density is evaluated within a decision: an update multiplies weights by a row, a mean is
-a sum, and E[(mu - lam)+] a partial sum over points in order of their means.
+With finitely many rewards, or bins of them in plans, a table of likelihoods, reward atom by point,
+is all that a model has to say, and no density is evaluated within a decision: an update multiplies
+weights by a row, a mean is a sum, and E[(mu - lam)+] a partial sum over points in order of their
+means. Rewards of many values that are really seen are read off curves (`families.curves`).
 
 The state itself is kept in double precision over all points. Plans work in single precision, on the
 stretch of points between the first and the last whose weight is not negligible; the probability of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ BLOCK: Final = 32
 FAR: Final = 600.0
 # The logarithm of a likelihood of zero, in products with counts.
 LEAST_LOG: Final = -1e4
+# Atoms that a draw goes through one and all.
+COUNTED: Final = 64
 # A binomial variate takes as long as so many single draws.
 DRAWS_PER_BINOMIAL: Final = 8
 LOG_2: Final = math.log(2.0)
@@ -50,13 +52,25 @@ def atom_of(values: NDArray[np.float64], arm: int, reward: float) -> int:
 @njit(**KERNEL)
 def find(sums: NDArray[np.float64], level: float) -> int:
     """The first place whose running sum exceeds ``level``; the last one at most."""
-    # By arithmetic: nobody could foresee the branches of a search.
-    low, size = 0, sums.size
-    while size > 1:
-        half = size // 2
-        low += half * np.int64(sums[low + half - 1] <= level)
-        size -= half
+    low, high = 0, sums.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if sums[middle] > level:
+            high = middle
+        else:
+            low = middle + 1
     return low
+
+
+@njit(**KERNEL)
+def _atom(law: NDArray[np.float64], level: float) -> int:
+    """The same; few places are counted, because nobody could foresee the branches of a search."""
+    if law.size > COUNTED:
+        return find(law, level)
+    below = 0
+    for r in range(law.size):
+        below += np.int64(law[r] <= level)
+    return min(below, law.size - 1)
 
 
 @njit(**KERNEL)
@@ -68,7 +82,7 @@ def draw_point(rng: NDArray[np.uint64], sums: NDArray[np.float64]) -> int:
 @njit(**KERNEL)
 def draw_atom(rng: NDArray[np.uint64], law: NDArray[np.float64]) -> int:
     """A reward atom of a point, ``law`` [R] cumulative."""
-    return find(law, random.uniform(rng))
+    return _atom(law, random.uniform(rng))
 
 
 @njit(**KERNEL)
@@ -80,8 +94,8 @@ def draw_four(rng: NDArray[np.uint64], law: NDArray[np.float64]) -> tuple[int, i
     r, a, b, c, d = random.advance(a, b, c, d)
     s, a, b, c, d = random.advance(a, b, c, d)
     rng[0], rng[1], rng[2], rng[3] = a, b, c, d
-    i, j = find(law, random.unit(p)), find(law, random.unit(q))
-    return i, j, find(law, random.unit(r)), find(law, random.unit(s))
+    i, j = _atom(law, random.unit(p)), _atom(law, random.unit(q))
+    return i, j, _atom(law, random.unit(r)), _atom(law, random.unit(s))
 
 
 @njit(**SUMS)
@@ -137,7 +151,7 @@ def read_curve(
         for j in range(out.size):
             out[j] = exact[row, j]
         return
-    cell: int = np.int64(place)
+    cell: Any = np.int64(place)
     last = curve.shape[0] - 1
     _blend(
         curve[max(cell - 1, 0)],
