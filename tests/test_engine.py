@@ -177,7 +177,7 @@ def point_means(belief, tables):
 def reward_chances(belief, tables, rewards):
     wins = rewards.sum(axis=2)
     losses = rewards.shape[2] - wins
-    if tables is None:
+    if tables.likelihood is None:  # Beta arms
         a, b = np.asarray(belief.alpha, float), np.asarray(belief.beta, float)
         from scipy.special import betaln
 
