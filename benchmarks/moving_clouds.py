@@ -44,11 +44,13 @@ def main(paths, policies):
             first = regret if first is None else first
             gap = regret - first
             root = np.sqrt(paths)
+            size = "is not watched"
+            if played.ess is not None:
+                size = f"worst {played.ess.min():.0f}, median {np.median(played.ess):.0f}"
             print(
                 f"{policy:10} {name:17} regret {regret.mean():6.2f} ({regret.std() / root:.2f})  "
                 f"difference {gap.mean():6.2f} ({gap.std() / root:.2f})  least effective size: "
-                f"worst {played.ess.min():.0f}, median {np.median(played.ess):.0f}; "
-                f"{each:.1f} ms per path",
+                f"{size}; {each:.1f} ms per path",
                 flush=True,
             )
 

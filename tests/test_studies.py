@@ -555,7 +555,7 @@ def test_bad_arms(arms, told):
 
 
 def test_a_study_notices_another_model_in_the_same_belief():
-    from irsppl.studies.identity import told as _told
+    from irsppl.studies.identity import described
 
     @dataclasses.dataclass
     class Holder:
@@ -567,11 +567,11 @@ def test_a_study_notices_another_model_in_the_same_belief():
     def two():
         return 2
 
-    assert _told(Holder(one)) == _told(Holder(one)) != _told(Holder(two))
-    assert _told([Holder(one), {"deep": Holder(two)}]) != _told(
+    assert described(Holder(one)) == described(Holder(one)) != described(Holder(two))
+    assert described([Holder(one), {"deep": Holder(two)}]) != described(
         [Holder(one), {"deep": Holder(one)}]
     )
-    assert _told("ts") == "ts" and _told(irsppl.Index(2)) != _told(irsppl.Index(3))
+    assert described("ts") == "ts" and described(irsppl.Index(2)) != described(irsppl.Index(3))
 
 
 def test_futures_given_by_hand_must_fit_the_bandit():

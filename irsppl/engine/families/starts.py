@@ -19,12 +19,9 @@ from irsppl.engine.families.curves import Arm, Curves, curves
 # them anew from what it then expects, and can do with fewer.
 ATOMS = 256
 _MOVING_ATOMS = 64
-# A cloud that can move needs fewer points than one that cannot: a simulation takes (a share of
-# them, but no fewer than). New points for one or two continuous latents are so evenly spread that
-# half as many err less than those which MCMC has moved.
-_POINTS = (1 / 4, 256)
-_EVEN_POINTS = (1 / 8, 128)
-_FEW_LATENTS = 2
+# A cloud that can move needs fewer points than one that cannot: a simulation takes a share of them,
+# but no fewer than so many.
+_SHARE, _LEAST = 1 / 4, 256
 
 
 class Held(NamedTuple):
@@ -75,10 +72,8 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
         return Start(held, tables, weights, atoms, False, part, nothing, nothing, zero, upkeep)
     lead = (lambda x: np.asarray(x)[None]) if held.joint else np.asarray
     part, chosen = lead(belief.part), None
-    few = all(m.dim <= _FEW_LATENTS and not m.has_discrete for m in held.models)
-    share, least = _EVEN_POINTS if few else _POINTS
-    if count > least:
-        size = max(least, int(share * count))
+    if count > _LEAST:
+        size = max(_LEAST, int(_SHARE * count))
         part = part % num_parts(size)
         chosen = thin(held.weights, part, _heights(held), size)
         held, part = _taken(held, chosen), np.take_along_axis(part, chosen, axis=1)
