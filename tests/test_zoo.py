@@ -82,7 +82,7 @@ def test_densities_are_numpyros(path):
     functions = list(dict.fromkeys(loaded.functions))
     for function, (model, params, arms, rewards, _) in zip(functions, tried(path), strict=True):
         seen = np.asarray(rewards[:16])
-        if model._values is not None:
+        if model.category_values is not None:
             seen = np.searchsorted(loaded.values, seen)
         elif model.support.integer:
             seen = seen.astype(int)
