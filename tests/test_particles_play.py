@@ -102,7 +102,8 @@ def test_a_sharp_reward_is_brought_in_by_steps(compilations):
             )
             spread = float(belief.mean_sd()[0]) * math.sqrt(precision)
             within(spread, 1 / math.sqrt(2 * 1024), 1.0)
-            warm = len(compilations) if n == 0 else warm
+            if n == 0:
+                warm = len(compilations)
         assert len(compilations) == warm
         assert belief.mu.dtype == jnp.float64
 
