@@ -2,7 +2,8 @@
 
 Every command runs once to fill the caches on disk, then a few times in turn with the measure. Times
 are those of the processes on their cores (user and system), so that a busy machine enters little;
-the least of each counts.
+the least of each counts. Python keeps its bytecode too, as it does wherever a package is installed,
+even if this shell forbids it.
 Run: python benchmarks/waiting.py [--rounds 3]
 """
 
@@ -27,10 +28,12 @@ CASES = {
     "irsppl bound, three Beta arms": (BOUND, 2.0),
 }
 
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
 
 def seconds(arguments):
     before = os.times()
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=ENVIRONMENT)
     after = os.times()
     return (
         after.children_user + after.children_system - before.children_user - before.children_system

@@ -9,7 +9,9 @@ those, and another process, which may not have its module at all, must be able t
 
 from __future__ import annotations
 
+import atexit
 import functools
+import gc
 import hashlib
 import os
 import pathlib
@@ -26,6 +28,10 @@ from numba.misc.appdirs import AppDirs
 
 _PACKAGE = pathlib.Path(__file__).parents[2]
 _SOURCES = (_PACKAGE / "engine", _PACKAGE / "inner")
+
+# A compiler leaves 200,000 objects, and Python looks for cycles among them several times while it
+# shuts down, for half a second: the system takes all memory back anyway.
+atexit.register(gc.freeze)
 
 
 @functools.cache
