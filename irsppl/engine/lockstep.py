@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.cloud import choose_in, put_weights, start_cloud, weigh, weigh_known
-from irsppl.engine.families.weights import atom_of
+from irsppl.engine.families.weights import atom_of, fits, largest
 from irsppl.engine.limits import Delayed, Prompt, Waiting
 from irsppl.engine.verbs import implements
 from irsppl.inner.cpu.compiling import njit
@@ -200,16 +200,11 @@ def advance(
 @njit(**KERNEL)
 def take_in_rows(clouds: Any, stage: Stage, who: Any, logs: Any, row: Any, enough: float) -> None:
     """The rewards of replications ``who``, with log-densities ``logs`` [B, n]; row [N] is work."""
-    points = logs.shape[1]
     for i in range(who.size):
-        top = -np.inf
-        for j in range(points):
-            top = max(top, logs[i, j])
-        for j in range(row.size):
-            row[j] = 0.0
+        top = largest(logs[i])
+        row[:] = 0.0
         if top > -np.inf and top < np.inf:
-            for j in range(points):
-                row[j] = np.exp(logs[i, j] - top)
+            fits(logs[i], top, row)
         s = who[i]
         _judge(stage, s, weigh(clouds, s, stage.arm[s], row, enough), enough)
 

@@ -6,7 +6,7 @@ and tables of its own. Rules see one replication at a time, as plain `Points` or
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.points import Points
-from irsppl.engine.families.weights import BLOCK, SUMS, dot, finite_log, settle
+from irsppl.engine.families.weights import BLOCK, LEAST_LOG, SUMS, dot, largest, log32, settle
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
+
+# Points whose running sums are taken at a time.
+_STRIP: Final = 8
 
 
 class Tables(NamedTuple):
@@ -39,10 +42,10 @@ class SeparateClouds(NamedTuple):
     likelihood: NDArray[np.float32]  # [S + 1, K, R, N]
     law: NDArray[np.float32]  # [S + 1, K, N, R]
     weights: NDArray[np.float64]  # [S, K, N]
-    sums: NDArray[np.float64]  # [S, K, N]
+    sums: NDArray[np.float64]  # [S, K, N / BLOCK]
     means: NDArray[np.float64]  # [S, K]
     span: NDArray[np.int64]  # [S, K, 2]
-    logs: NDArray[np.float32]  # [S + 1, K, R, N] of the likelihood; R = 0 where rewards are many
+    logs: NDArray[np.float32]  # [S + 1, K, R, N] of the likelihood
     new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
     tallies: NDArray[np.int64]  # work arrays from here on: see `Points`
     scores: NDArray[np.float32]
@@ -68,9 +71,9 @@ class JointClouds(NamedTuple):
     plain_mu: NDArray[np.float32]  # [S + 1, K, N]
     law: NDArray[np.float32]  # [S + 1, K, N, R]
     weights: NDArray[np.float64]  # [S, N]
-    sums: NDArray[np.float64]  # [S, N]
+    sums: NDArray[np.float64]  # [S, N / BLOCK]
     means: NDArray[np.float64]  # [S, K]
-    logs: NDArray[np.float32]  # [S + 1, K, R or 0, N] in the points' order
+    logs: NDArray[np.float32]  # [S + 1, K, R, N] in the points' order
     new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
     reach: NDArray[np.int64]  # work arrays from here on: see `JointPoints`
     tallies: NDArray[np.int64]
@@ -92,7 +95,6 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
     arms, atoms, points = start.mass.shape
     size = whole_blocks(points)
     rows = count + 1 if moving else 1
-    few = start.values.shape[1] > 0
     made = SeparateClouds(
         np.zeros(count, np.int64),
         start.values,
@@ -101,10 +103,10 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
         np.empty((rows, arms, atoms, size), np.float32),
         np.empty((rows, arms, size, atoms), np.float32),
         np.empty((count, arms, size)),
-        np.empty((count, arms, size)),
+        np.empty((count, arms, size // BLOCK)),
         np.empty((count, arms)),
         np.zeros((count, arms, 2), np.int64),
-        np.empty((rows, arms, atoms if few else 0, size), np.float32),
+        np.empty((rows, arms, atoms, size), np.float32),
         np.empty((count, size)),
         np.empty(atoms, np.int64),
         np.empty(size, np.float32),
@@ -149,24 +151,33 @@ def _place(clouds: Any, rows: Any, arms: Any, mu: Any, order: Any, mass: Any) ->
         place_one(clouds, rows[i], arms[i], mu[i], order[i], mass[i])
 
 
+@njit(**SUMS)
+def _scaled(row: NDArray, scale: np.float32, out: NDArray, logs: NDArray) -> None:
+    """``out = row * scale`` and its logarithms."""
+    for j in range(row.size):
+        w = np.float32(row[j] * scale)
+        out[j] = w
+        logs[j] = log32(w)
+
+
 @njit(**KERNEL)
-def tabulate(mass: Any, likelihood: Any, law: Any) -> None:
+def tabulate(mass: Any, likelihood: Any, logs: Any, law: Any) -> None:
     """From probabilities [r, n]: rows scaled to a largest entry of 1 [R, N], sums [N, R]."""
     atoms, points = mass.shape
-    for r in range(likelihood.shape[0]):
-        top = 0.0
-        if r < atoms:
-            for j in range(points):
-                top = mass[r, j] if mass[r, j] > top else top
-        inv = np.float32(1.0 / top if top > 0.0 else 0.0)
-        for j in range(likelihood.shape[1]):
-            likelihood[r, j] = mass[r, j] * inv if r < atoms and j < points else 0.0
-    for j in range(law.shape[0]):
-        total = np.float32(0.0)
-        for r in range(law.shape[1]):
-            if r < atoms and j < points:
-                total += mass[r, j]
-            law[j, r] = total if r < atoms and j < points else 1.0
+    likelihood[:, points:] = 0.0
+    likelihood[atoms:] = 0.0
+    logs[:, points:] = LEAST_LOG
+    logs[atoms:] = LEAST_LOG
+    law[:] = 1.0
+    for r in range(atoms):
+        top = largest(mass[r])
+        scale = np.float32(1.0 / top if top > 0.0 else 0.0)
+        _scaled(mass[r], scale, likelihood[r, :points], logs[r, :points])
+    for start in range(0, points, _STRIP):  # both tables stay near while they are turned over
+        stop = min(start + _STRIP, points)
+        for r in range(atoms):
+            for j in range(start, stop):
+                law[j, r] = mass[r, j] + (law[j, r - 1] if r > 0 else np.float32(0.0))
 
 
 def joint_clouds(
@@ -176,7 +187,6 @@ def joint_clouds(
     arms, atoms, points = start.mass.shape
     size = whole_blocks(points)
     rows = count + 1 if moving else 1
-    few = start.values.shape[1] > 0
     length = horizon if separable else 0
     made = JointClouds(
         np.zeros(count, np.int64),
@@ -189,9 +199,9 @@ def joint_clouds(
         np.empty((rows, arms, size), np.float32),
         np.empty((rows, arms, size, atoms), np.float32),
         np.empty((count, size)),
-        np.empty((count, size)),
+        np.empty((count, size // BLOCK)),
         np.empty((count, arms)),
-        np.empty((rows, arms, atoms if few else 0, size), np.float32),
+        np.empty((rows, arms, atoms, size), np.float32),
         np.empty((count, size)),
         np.zeros(2, np.int64),
         np.empty(atoms, np.int64),
@@ -255,10 +265,7 @@ def place_one(clouds: Any, row: int, arm: int, mu: Any, order: Any, mass: Any) -
 def _(clouds, row, arm, mu, order, mass):
     _copy(mu[0], clouds.mu[row, arm])
     _copy(mu[0], clouds.mu32[row, arm])
-    tabulate(mass[0], clouds.likelihood[row, arm], clouds.law[row, arm])
-    for r in range(clouds.logs.shape[2]):
-        for j in range(mu.shape[1]):
-            clouds.logs[row, arm, r, j] = finite_log(clouds.likelihood[row, arm, r, j])
+    tabulate(mass[0], clouds.likelihood[row, arm], clouds.logs[row, arm], clouds.law[row, arm])
 
 
 @implements(place_one, JointClouds)
@@ -267,15 +274,12 @@ def _(clouds, row, arm, mu, order, mass):
         _copy(mu[a], clouds.mu[row, a])
         _copy(mu[a], clouds.plain_mu[row, a])
         _copy(order[a], clouds.order[row, a])
-        tabulate(mass[a], clouds.plain[row, a], clouds.law[row, a])
+        tabulate(mass[a], clouds.plain[row, a], clouds.logs[row, a], clouds.law[row, a])
         for j in range(mu.shape[1]):
             at = order[a, j]
             clouds.mu32[row, a, j] = mu[a, at]
             for r in range(clouds.plain.shape[2]):
                 clouds.likelihood[row, a, r, j] = clouds.plain[row, a, r, at]
-        for r in range(clouds.logs.shape[2]):
-            for j in range(mu.shape[1]):
-                clouds.logs[row, a, r, j] = finite_log(clouds.plain[row, a, r, j])
 
 
 @implements(choose_in, SeparateClouds)

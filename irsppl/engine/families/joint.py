@@ -11,10 +11,10 @@ from irsppl.engine import verbs
 from irsppl.engine.families.points import along
 from irsppl.engine.families.weights import (
     BLOCK,
-    NEGLIGIBLE,
+    LEAST_SHARE,
     NOTHING,
     SUMS,
-    add_counts,
+    add_draws,
     atom_of,
     blocks,
     dot,
@@ -25,11 +25,11 @@ from irsppl.engine.families.weights import (
     find,
     finite_logs,
     first_above,
+    narrow,
     read_curve,
     reweigh,
     reweigh_by_logs,
     settle,
-    tally,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu.compiling import njit
@@ -42,13 +42,13 @@ class JointPoints(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float32]  # [K, R, N] their logarithms; R = 0 where rewards are many
+    logs: NDArray[np.float32]  # [K, R, N] their logarithms
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     order: NDArray[np.int64]  # [K, N] points by rising mean of the arm
     mu32: NDArray[np.float32]  # [K, N]
     likelihood32: NDArray[np.float32]  # [K, R, N]
     weights: NDArray[np.float64]  # [N], now
-    sums: NDArray[np.float64]  # [N] of the weights
+    sums: NDArray[np.float64]  # [N / BLOCK] running, of the weights
     means: NDArray[np.float64]  # [K]
     reach: NDArray[np.int64]  # [2] work array
     tallies: NDArray[np.int64]  # [R] work array
@@ -96,7 +96,7 @@ def joint_points(
         np.take_along_axis(mu, order, axis=1).astype(np.float32),
         np.take_along_axis(scaled, order[:, None, :], axis=2).astype(np.float32),
         np.empty(size),
-        np.empty(size),
+        np.empty(size // BLOCK),
         np.empty(arms),
         np.zeros(2, np.int64),
         np.empty(atoms, np.int64),
@@ -119,11 +119,8 @@ def joint_points(
 
 
 @njit(**INLINE)
-def _refresh(family: JointPoints) -> None:
-    """Weights that add to one, their sums and the arms' means."""
-    total = 0.0
-    for j in range(family.weights.size):
-        total += family.weights[j]
+def _settled(family: JointPoints, total: float) -> None:
+    """Weights of that sum made to add to one, their sums and the arms' means."""
     settle(family.weights, family.sums, total, family.reach)
     for a in range(family.means.size):
         family.means[a] = dot(family.weights, family.mu[a])
@@ -131,21 +128,23 @@ def _refresh(family: JointPoints) -> None:
 
 @implements(verbs.reset, JointPoints)
 def _(family):
+    total = 0.0
     for j in range(family.weights.size):
         family.weights[j] = family.first[j]
-    _refresh(family)
+        total += family.first[j]
+    _settled(family, total)
 
 
 @implements(verbs.observe, JointPoints)
 def _(family, arm, reward):
     if family.curves.shape[1] > 0:
         read_curve(family.curves[arm], family.exact, reward, family.scores)
-        own = family.scores[find(family.sums, 0.5)]
-        reweigh_by_logs(family.weights, family.scores, own, family.mu[arm])
+        own = family.scores[find(family.weights, family.sums, 0.5)]
+        total, _ = reweigh_by_logs(family.weights, family.scores, own, family.mu[arm])
     else:
         atom = atom_of(family.values, arm, reward)
-        reweigh(family.weights, family.likelihood[arm, atom], family.mu[arm])
-    _refresh(family)
+        total, _ = reweigh(family.weights, family.likelihood[arm, atom], family.mu[arm])
+    _settled(family, total)
 
 
 @implements(verbs.mean, JointPoints)
@@ -180,7 +179,7 @@ def _(family, arm, level, z, floor, start):
 
 @implements(verbs.draw_means, JointPoints)
 def _(family, rng, out):
-    point = draw_point(rng, family.sums)
+    point = draw_point(rng, family.weights, family.sums)
     for a in range(out.size):
         out[a] = family.mu[a, point]
 
@@ -197,26 +196,14 @@ def _times(
 
 @implements(verbs.draw_future_means, JointPoints)
 def _(family, rng, counts, out):
-    point = draw_point(rng, family.sums)
-    if family.logs.shape[1] == 0:  # more rewards than futures are long: one by one
-        for j in range(family.weights.size):
-            family.spare[0, j] = family.weights[j]
-        now = 0
-        for a in range(out.size):
-            for _ in range(counts[a]):
-                row = family.plain32[a, draw_atom(rng, family.law[a, point])]
-                scale = np.float32(1.0) / max(row[point], NOTHING)
-                _times(family.spare[now], row, scale, family.spare[1 - now])
-                now = 1 - now
-        _means_under(family, family.spare[now], out)
-        return
+    point = draw_point(rng, family.weights, family.sums)
     scores = family.scores
     for j in range(scores.size):
         scores[j] = 0.0
     for a in range(out.size):
         if counts[a] > 0:
-            tally(rng, family.law[a, point], counts[a], family.tallies)
-            add_counts(scores, family.logs[a], family.tallies, point, 0, scores.size)
+            law, logs = family.law[a, point], family.logs[a]
+            add_draws(rng, law, counts[a], logs, point, family.tallies, scores, 0)
     exponentiate(scores, family.weights, family.spare[0])
     _means_under(family, family.spare[0], out)
 
@@ -235,25 +222,18 @@ def _means_under(family: JointPoints, weights: NDArray[np.float32], out: NDArray
 
 @implements(verbs.renew, JointPoints)
 def _(family, rng):
-    point = draw_point(rng, family.sums)
+    point = draw_point(rng, family.weights, family.sums)
     for a in range(family.means.size):
         family.point[a] = point
         family.drawn[a] = 0
-        top, total = 0.0, 0.0
+        total = 0.0
         for j in range(family.weights.size):
             w = family.weights[family.order[a, j]]
             family.path[a, 0, j] = w
             if family.order[a, j] == point:
                 family.place[a] = j
             total += w
-            top = w if w > top else top
-        low, high = 0, family.weights.size
-        while family.path[a, 0, low] < NEGLIGIBLE * top:
-            low += 1
-        while family.path[a, 0, high - 1] < NEGLIGIBLE * top:
-            high -= 1
-        low -= low % BLOCK
-        high += -high % BLOCK
+        low, high = narrow(family.path[a, 0], 0, family.weights.size, LEAST_SHARE * total)
         family.span[a, 0] = low
         family.span[a, 1] = high
         family.ends[a, 0, 0] = low
@@ -307,7 +287,7 @@ def _overlap(
 
 @implements(verbs.draw_separable, JointPoints)
 def _(family, rng, periods, cells, stride, start, least):
-    point = draw_point(rng, family.sums)
+    point = draw_point(rng, family.weights, family.sums)
     arms, size = family.means.size, family.weights.size
     one, last = np.float32(1.0), periods - 1
     # fits[a, n]: how well the first n rewards of arm a fit each point, as ratios to the future's

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.weights import (
-    DRAWS_PER_BINOMIAL,
+    BLOCK,
     LEAST_SHARE,
     NOTHING,
-    add_counts,
-    add_four,
+    add_draws,
     atom_of,
     blocks,
     copied,
@@ -43,7 +42,6 @@ from irsppl.engine.families.weights import (
     reweigh_by_logs,
     settle,
     step,
-    tally,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.cpu.compiling import njit
@@ -56,12 +54,12 @@ class Points(NamedTuple):
     values: NDArray[np.float64]  # [K, R] the rewards
     mu: NDArray[np.float64]  # [K, N]
     likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float32]  # [K, R, N] their logarithms; R = 0 where rewards are many
+    logs: NDArray[np.float32]  # [K, R, N] their logarithms
     law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
     mu32: NDArray[np.float32]  # [K, N], and so on: what plans work with
     likelihood32: NDArray[np.float32]
     weights: NDArray[np.float64]  # [K, N], now
-    sums: NDArray[np.float64]  # [K, N] of the weights
+    sums: NDArray[np.float64]  # [K, N / BLOCK] running, of the weights
     means: NDArray[np.float64]  # [K]
     span: NDArray[np.int64]  # [K, 2] first and last + 1 of the points that count
     tallies: NDArray[np.int64]  # [R] work array
@@ -106,7 +104,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         mu.astype(np.float32),
         scaled.astype(np.float32),
         np.empty((arms, size)),
-        np.empty((arms, size)),
+        np.empty((arms, size // BLOCK)),
         np.empty(arms),
         np.zeros((arms, 2), np.int64),
         np.empty(atoms, np.int64),
@@ -139,7 +137,7 @@ def _(family, arm, reward):
     weights, mu = family.weights[arm], family.mu[arm]
     if family.curves.shape[1] > 0:
         read_curve(family.curves[arm], family.exact, reward, family.scores)
-        own = family.scores[find(family.sums[arm], 0.5)]
+        own = family.scores[find(weights, family.sums[arm], 0.5)]
         total, first = reweigh_by_logs(weights, family.scores, own, mu)
     else:
         atom = atom_of(family.values, arm, reward)
@@ -172,19 +170,19 @@ def _(family, arm, lam):
 
 @implements(verbs.quantile, Points)
 def _(family, arm, level, z, floor, start):
-    return family.mu[arm, find(family.sums[arm], level)]
+    return family.mu[arm, find(family.weights[arm], family.sums[arm], level)]
 
 
 @implements(verbs.draw_means, Points)
 def _(family, rng, out):
     for a in range(out.size):
-        out[a] = family.mu[a, draw_point(rng, family.sums[a])]
+        out[a] = family.mu[a, draw_point(rng, family.weights[a], family.sums[a])]
 
 
 @njit(**INLINE)
 def _choose_point(family: Points, rng: NDArray[np.uint64], arm: int) -> int:
     """A point by its weight, among those that plans work with."""
-    point = draw_point(rng, family.sums[arm])
+    point = draw_point(rng, family.weights[arm], family.sums[arm])
     return min(max(point, family.span[arm, 0]), family.span[arm, 1] - 1)
 
 
@@ -268,31 +266,10 @@ def _mean_after(
 ) -> float:
     """The mean after n more rewards of that point, whatever their order."""
     low, high = ends[0], ends[1]
-    scores, logs, law = family.scores[low:high], family.logs[arm], family.law[arm, point]
+    scores, law = family.scores[low:high], family.law[arm, point]
     for j in range(scores.size):
         scores[j] = 0.0
-    if n < DRAWS_PER_BINOMIAL * (law.size - 1):
-        for left in range(n, 0, -4):
-            a, b, c, d = draw_four(rng, law)
-            times = (
-                np.float32(1.0),
-                np.float32(left > 1),
-                np.float32(left > 2),
-                np.float32(left > 3),
-            )
-            add_four(
-                scores,
-                logs[a, low:high],
-                logs[b, low:high],
-                logs[c, low:high],
-                logs[d, low:high],
-                times,
-                (times[0] * logs[a, point] + times[1] * logs[b, point])
-                + (times[2] * logs[c, point] + times[3] * logs[d, point]),
-            )
-    else:
-        tally(rng, law, n, family.tallies)
-        add_counts(family.scores, logs, family.tallies, point, low, high)
+    add_draws(rng, law, n, family.logs[arm], point, family.tallies, scores, low)
     return posterior_mean(weights, scores, family.mu[arm, low:high])
 
 
@@ -302,26 +279,9 @@ def _(family, rng, counts, out):
         if counts[a] <= 0:
             out[a] = family.means[a]
             continue
-        if family.logs.shape[1] == 0:  # more rewards than futures are long: one by one
-            _open(family, rng, a)
-            out[a] = _walk(family, rng, a, 0, counts[a])
-            continue
         low, high = family.span[a, 0], family.span[a, 1]
         point, weights = _choose_point(family, rng, a), family.weights[a, low:high]
         out[a] = _mean_after(family, rng, a, point, counts[a], weights, family.span[a])
-
-
-@njit(**INLINE)
-def _walk(family: Any, rng: NDArray[np.uint64], arm: int, at: int, count: int) -> float:
-    """The mean after ``count`` more rewards of a future whose weights are in row ``at``, 0 or 1."""
-    mean = family.means[arm]
-    for _ in range(count // 4):
-        mean = _extend_by_four(family, rng, arm, at, 1 - at)[3]
-        at = 1 - at
-    for _ in range(count % 4):
-        mean = _extend(family, rng, arm, at, 1 - at)
-        at = 1 - at
-    return mean
 
 
 @implements(verbs.draw_path, Points)
@@ -366,8 +326,6 @@ def _(family, rng, arm, skip, width, total, row):
             row[1 + n - skip] = mean
     if rest <= 0:
         return mean
-    if family.logs.shape[1] == 0:  # as in `draw_future_means`
-        return _walk(family, rng, arm, at, rest)
     ends = family.ends[arm, at]
     weights = family.path[arm, at, ends[0] : ends[1]]
     return _mean_after(family, rng, arm, family.point[arm], rest, weights, ends)

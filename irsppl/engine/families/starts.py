@@ -18,7 +18,7 @@ from irsppl.engine.families.curves import Arm, Curves, curves
 # Reward atoms of plans, where rewards may take infinitely many values. A cloud that moves draws
 # them anew from what it then expects, and can do with fewer.
 ATOMS = 256
-_MOVING_ATOMS = 64
+_MOVING_ATOMS = 32
 # A cloud that can move needs fewer points than one that cannot: a simulation takes a share of them,
 # but no fewer than so many.
 _SHARE, _LEAST = 1 / 4, 256

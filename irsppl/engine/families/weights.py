@@ -13,9 +13,9 @@ from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
-# Share of the largest weight below which plans leave out a point at the end of its arm's stretch.
-NEGLIGIBLE: Final = 1e-7
-# The same along a future, as a share of all weights: points that fall below it are left out.
+# Share of all weights below which plans leave out what lies at an end of an arm's stretch.
+NEGLIGIBLE: Final = 1e-8
+# The same along a future, of a single point.
 LEAST_SHARE: Final = 1e-9
 # Weights below this are set to zero: arithmetic on the smallest floats is a hundred times slower.
 NOTHING: Final = np.float32(1e-18)
@@ -37,6 +37,11 @@ COUNTED: Final = 64
 DRAWS_PER_BINOMIAL: Final = 8
 LOG_2: Final = math.log(2.0)
 LOG2_E: Final = 1.0 / LOG_2
+SMALLEST: Final = np.float32(2.0**-126)
+# In single precision: the first has few digits, so that products with whole numbers are exact.
+FAR_32: Final = np.float32(80.0)
+LOG_2_HIGH: Final = np.float32(0.693359375)
+LOG_2_LOW: Final = np.float32(LOG_2 - 0.693359375)
 
 
 @njit(**KERNEL)
@@ -50,7 +55,7 @@ def atom_of(values: NDArray[np.float64], arm: int, reward: float) -> int:
 
 
 @njit(**KERNEL)
-def find(sums: NDArray[np.float64], level: float) -> int:
+def _first_over(sums: NDArray[np.float64], level: float) -> int:
     """The first place whose running sum exceeds ``level``; the last one at most."""
     low, high = 0, sums.size - 1
     while low < high:
@@ -63,10 +68,30 @@ def find(sums: NDArray[np.float64], level: float) -> int:
 
 
 @njit(**KERNEL)
+def find(weights: NDArray[np.float64], sums: NDArray[np.float64], level: float) -> int:
+    """The point in which the running sum of the weights comes to exceed ``level``.
+
+    sums [N / BLOCK]: at the ends of blocks.
+    """
+    block, last = 0, sums.size - 1
+    while block < last and sums[block] <= level:
+        block += 1
+    point = block * BLOCK
+    running = (sums[block - 1] if block > 0 else 0.0) + weights[point]
+    end = point + BLOCK - 1
+    while point < end and running <= level:
+        point += 1
+        running += weights[point]
+    while weights[point] <= 0.0 and point > 0:  # the level was the sum of all, but for rounding
+        point -= 1
+    return point
+
+
+@njit(**KERNEL)
 def _atom(law: NDArray[np.float64], level: float) -> int:
     """The same; few places are counted, because nobody could foresee the branches of a search."""
     if law.size > COUNTED:
-        return find(law, level)
+        return _first_over(law, level)
     below = 0
     for r in range(law.size):
         below += np.int64(law[r] <= level)
@@ -74,9 +99,11 @@ def _atom(law: NDArray[np.float64], level: float) -> int:
 
 
 @njit(**KERNEL)
-def draw_point(rng: NDArray[np.uint64], sums: NDArray[np.float64]) -> int:
+def draw_point(
+    rng: NDArray[np.uint64], weights: NDArray[np.float64], sums: NDArray[np.float64]
+) -> int:
     """A point with probability proportional to its weight."""
-    return find(sums, random.uniform(rng) * sums[sums.size - 1])
+    return find(weights, sums, random.uniform(rng) * sums[sums.size - 1])
 
 
 @njit(**KERNEL)
@@ -108,6 +135,23 @@ def reweigh(weights: NDArray, row: NDArray, mu: NDArray) -> tuple[float, float]:
         total += w
         first += w * mu[j]
     return total, first
+
+
+@njit(**{**SUMS, "fastmath": {"reassoc", "nsz", "nnan"}})
+def largest(row: NDArray) -> float:
+    """Of numbers that are all numbers."""
+    top = row[0]
+    for j in range(row.size):
+        top = row[j] if row[j] > top else top
+    return top
+
+
+@njit(**SUMS)
+def fits(logs: NDArray, top: float, out: NDArray[np.float64]) -> None:
+    """Likelihoods as shares of the largest one, whose logarithm is ``top``."""
+    for j in range(logs.size):
+        log = logs[j] - top
+        out[j] = ratio(log) if log > -FAR else 0.0
 
 
 @njit(**SUMS)
@@ -262,8 +306,26 @@ def ratio(log: float) -> float:
     return exponential(log if log < FAR else FAR)
 
 
+@njit(**INLINE)
+def ratio32(log: np.float32) -> np.float32:
+    """The same to 3e-7, in single precision; twice as many fit into a register."""
+    log = log if log > -FAR_32 else -FAR_32
+    log = log if log < FAR_32 else FAR_32
+    whole = np.floor(log * np.float32(LOG2_E) + np.float32(0.5))
+    x = (log - whole * LOG_2_HIGH) - whole * LOG_2_LOW
+    y = np.float32(1.0 / 5040.0)
+    y = y * x + np.float32(1.0 / 720.0)
+    y = y * x + np.float32(1.0 / 120.0)
+    y = y * x + np.float32(1.0 / 24.0)
+    y = y * x + np.float32(1.0 / 6.0)
+    y = y * x + np.float32(0.5)
+    y = y * x + np.float32(1.0)
+    y = y * x + np.float32(1.0)
+    return y * np.int32((np.int32(whole) + 127) << 23).view(np.float32)
+
+
 @njit(**INNER)
-def add_four(
+def _add_four(
     scores: NDArray[np.float32],
     a: NDArray[np.float32],
     b: NDArray[np.float32],
@@ -278,49 +340,86 @@ def add_four(
 
 
 @njit(**KERNEL)
-def add_counts(
-    scores: NDArray[np.float32],
+def add_draws(
+    rng: NDArray[np.uint64],
+    law: NDArray[np.float64],
+    n: int,
     logs: NDArray[np.float32],
-    counts: NDArray[np.int64],
     point: int,
+    counts: NDArray[np.int64],
+    scores: NDArray[np.float32],
     low: int,
-    high: int,
 ) -> None:
-    """Add the log-likelihood of so many rewards of each atom, logs [R, N], to ``scores[low:high]``.
+    """Add the log-likelihood of n rewards drawn at a point, ``law`` [R] its own, to the scores of
+    the points from ``low`` on.
 
-    It is less than that at the point that the rewards are of: ratios to it stay in range.
+    It is less than that at the point itself: ratios to it stay in range. logs [R, N]; counts [R] is
+    work: each atom is read once, however often it was drawn.
     """
-    last = counts.size - 1
-    for r in range(0, counts.size, 4):
-        a, b, c = min(r + 1, last), min(r + 2, last), min(r + 3, last)
-        p, q = np.float32(counts[r]), np.float32(counts[a] if a == r + 1 else 0)
-        s, t = (
-            np.float32(counts[b] if b == r + 2 else 0),
-            np.float32(counts[c] if c == r + 3 else 0),
+    atoms, high = law.size, low + scores.size
+    if n < DRAWS_PER_BINOMIAL * (atoms - 1):
+        counts[:] = 0
+        for left in range(n, 0, -4):
+            a, b, c, d = draw_four(rng, law)
+            counts[a] += 1
+            counts[b] += left > 1
+            counts[c] += left > 2
+            counts[d] += left > 3
+    else:
+        tally(rng, law, n, counts)
+    next_ = _drawn(counts, 0)
+    while next_ < atoms:
+        a, last = next_, atoms - 1
+        b = _drawn(counts, a + 1)
+        c = _drawn(counts, b + 1)
+        d = _drawn(counts, c + 1)
+        next_ = _drawn(counts, d + 1)
+        # What lies beyond the last atom is the last one, no times.
+        p, q = np.float32(counts[a]), np.float32(counts[min(b, last)] * (b < atoms))
+        r = np.float32(counts[min(c, last)] * (c < atoms))
+        s = np.float32(counts[min(d, last)] * (d < atoms))
+        b, c, d = min(b, last), min(c, last), min(d, last)
+        shift = (p * logs[a, point] + q * logs[b, point]) + (
+            r * logs[c, point] + s * logs[d, point]
         )
-        if p + q + s + t > 0.0:
-            shift = (p * logs[r, point] + q * logs[a, point]) + (
-                s * logs[b, point] + t * logs[c, point]
-            )
-            add_four(
-                scores[low:high],
-                logs[r, low:high],
-                logs[a, low:high],
-                logs[b, low:high],
-                logs[c, low:high],
-                (p, q, s, t),
-                shift,
-            )
+        _add_four(
+            scores,
+            logs[a, low:high],
+            logs[b, low:high],
+            logs[c, low:high],
+            logs[d, low:high],
+            (p, q, r, s),
+            shift,
+        )
 
 
 @njit(**INLINE)
-def finite_log(likelihood: float) -> float:
-    """The logarithm, of zero very low instead: it is multiplied by counts."""
-    return np.log(likelihood) if likelihood > 0.0 else LEAST_LOG
+def _drawn(counts: NDArray[np.int64], atom: int) -> int:
+    """The first atom from there on that was drawn; R at least where none was."""
+    while atom < counts.size and counts[atom] == 0:
+        atom += 1
+    return atom
+
+
+@njit(**INLINE)
+def log32(x: np.float32) -> np.float32:
+    """The logarithm to 2e-7, of zero `LEAST_LOG`: it is multiplied by counts."""
+    bits = np.int32(np.float32(x).view(np.int32) - np.int32(0x3F3504F3))  # of the root of a half
+    whole = np.int32(bits >> 23)
+    m = np.int32(np.int32(bits & 0x7FFFFF) + np.int32(0x3F3504F3)).view(np.float32)
+    t = (m - np.float32(1.0)) / (m + np.float32(1.0))
+    s = t * t
+    y = np.float32(2.0 / 9.0)
+    y = y * s + np.float32(2.0 / 7.0)
+    y = y * s + np.float32(2.0 / 5.0)
+    y = y * s + np.float32(2.0 / 3.0)
+    y = y * s + np.float32(2.0)
+    log = np.float32(whole) * np.float32(LOG_2) + t * y
+    return log if x > SMALLEST else np.float32(LEAST_LOG)
 
 
 def finite_logs(likelihood: NDArray) -> NDArray[np.float32]:
-    """The same of arrays on the host."""
+    """Logarithms on the host, of zero very low instead: they are multiplied by counts."""
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(likelihood), LEAST_LOG).astype(np.float32)
 
@@ -329,7 +428,7 @@ def finite_logs(likelihood: NDArray) -> NDArray[np.float32]:
 def exponentiate(scores: NDArray[np.float32], weights: NDArray, out: NDArray[np.float32]) -> None:
     """``out = weights * exp(scores)``."""
     for j in range(scores.size):
-        out[j] = np.float32(weights[j] * ratio(scores[j]))
+        out[j] = np.float32(weights[j]) * ratio32(scores[j])
 
 
 @njit(**SUMS)
@@ -337,34 +436,45 @@ def posterior_mean(weights: NDArray, scores: NDArray[np.float32], mu: NDArray[np
     """Mean of mu under weights times exp(scores)."""
     total, first = 0.0, 0.0
     for j in range(scores.size):
-        w = weights[j] * ratio(scores[j])
+        w = weights[j] * ratio32(scores[j])
         total += w
         first += w * mu[j]
     return first / total
+
+
+@njit(**SUMS)
+def _scaled(weights: NDArray[np.float64], scale: float) -> None:
+    for j in range(weights.size):
+        w = weights[j] * scale
+        weights[j] = w if w > _LEAST else 0.0
+
+
+@njit(**SUMS)
+def _sum(x: NDArray) -> float:
+    total = 0.0
+    for j in range(BLOCK):
+        total += x[j]
+    return total
 
 
 @njit(**KERNEL)
 def settle(
     weights: NDArray[np.float64], sums: NDArray[np.float64], total: float, span: NDArray[np.int64]
 ) -> None:
-    """Weights that add to one, their running sums, and the stretch that counts."""
-    inv = 1.0 / total
+    """Weights that add to one, their running sums at the ends of blocks [N / BLOCK], and the
+    stretch that counts. (In a running sum over points one addition would wait for another.)"""
+    _scaled(weights, 1.0 / total)
     running = 0.0
-    top = 0.0
-    for j in range(weights.size):
-        w = weights[j] * inv
-        w = w if w > _LEAST else 0.0
-        weights[j] = w
-        running += w
-        sums[j] = running
-        top = w if w > top else top
-    low, high = 0, weights.size
-    while weights[low] < NEGLIGIBLE * top:
+    for b in range(sums.size):
+        running += _sum(weights[b * BLOCK : b * BLOCK + BLOCK])
+        sums[b] = running
+    low, high = 0, sums.size
+    while low < high - 1 and sums[low] < NEGLIGIBLE:
         low += 1
-    while weights[high - 1] < NEGLIGIBLE * top:
+    while low < high - 1 and running - sums[high - 2] < NEGLIGIBLE:
         high -= 1
-    span[0] = low - low % BLOCK
-    span[1] = high + (-high) % BLOCK
+    span[0] = low * BLOCK
+    span[1] = high * BLOCK
 
 
 @njit(**SUMS)
