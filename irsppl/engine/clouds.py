@@ -207,7 +207,7 @@ class CloudPlay:
 
     def _weigh(self, g: int, who: np.ndarray, enough: float) -> None:
         """Densities of the rewards that these replications bring in."""
-        full = np.pad(who, (0, self.together - who.size), mode="edge")
+        full = _padded(who, self.together)
         places = self._places(full)
         params = {name: leaf[full, places] for name, leaf in self.params[g].items()}
         dtype = self.upkeep.inflation.dtype if self.start.moving else np.float32
@@ -246,7 +246,7 @@ class CloudPlay:
     def _walk(self, g: int, who: np.ndarray) -> None:
         """Resampled and moved by MCMC, in a call of one size."""
         model, size = self.start.held.models[g], who.size
-        full = np.pad(who, (0, TOGETHER - size), mode="edge")
+        full = _padded(who, TOGETHER)
         own, asked = self._cloud_of(full), self._asked(g, full)
         with np.errstate(divide="ignore"):
             logs = np.log(asked.before).astype(self.upkeep.inflation.dtype)
@@ -305,6 +305,11 @@ class CloudPlay:
             made_laws = batch.laws(model, self.start.atoms, *given, np.int32(size))
             parts.append(np.asarray(made_laws)[:size])
         return np.concatenate(parts)
+
+
+def _padded(who: np.ndarray, size: int) -> np.ndarray:
+    """So many, the last one again and again."""
+    return who[np.minimum(np.arange(size), who.size - 1)]
 
 
 def _float(params: dict[str, np.ndarray], fallback: Any) -> Any:

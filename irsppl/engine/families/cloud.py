@@ -137,8 +137,9 @@ def place(
     order. There is room for more points, which weigh nothing, and for more rewards, which never
     come.
     """
-    room = clouds.mu.shape[2] - mu.shape[2]
-    means = np.pad(np.asarray(mu, np.float64), ((0, 0), (0, 0), (0, room)), mode="edge")
+    points = mu.shape[2]
+    means = np.empty((*mu.shape[:2], clouds.mu.shape[2]))
+    means[:, :, :points], means[:, :, points:] = mu, mu[:, :, -1:]
     order = np.zeros((len(mu), 0, 0), np.int64)
     if isinstance(clouds, JointClouds):
         order = np.argsort(means, axis=2, kind="stable")

@@ -18,7 +18,7 @@ from irsppl.engine.families.weights import (
     atom_of,
     blocks,
     dot,
-    draw_atom,
+    draw_four,
     draw_point,
     excess,
     exponentiate,
@@ -295,19 +295,21 @@ def _(family, rng, periods, cells, stride, start, least):
     for a in range(arms):
         for j in range(size):
             family.fits[a, 0, j] = family.weights[j] if a == 0 else one
+        drawn = draw_four(rng, family.law[a, point])
         for n in range(last):
-            row = family.plain32[a, draw_atom(rng, family.law[a, point])]
+            if n % 4 == 0 and n > 0:
+                drawn = draw_four(rng, family.law[a, point])
+            row = family.plain32[a, drawn[n % 4]]
             scale = one / max(row[point], NOTHING)
             _times(family.fits[a, n], row, scale, family.fits[a, n + 1])
+        cells[a * stride + start] = 0.0
+        least[a] = np.inf
     ones = family.spare[2]
     for j in range(size):
         ones[j] = one
-    for a in range(arms):
-        begin = a * stride + start
-        cells[begin] = 0.0
-        summed = 0.0
-        lowest = np.inf
-        for n in range(periods):
+    # Arm by arm within a period: what two of them read is still near.
+    for n in range(periods):
+        for a in range(arms):
             # The other arms after their first T - 1 - n rewards: all but two of them are multiplied
             # up first, in two spare rows in turn.
             fit, m = family.fits[a, n], last - n
@@ -319,7 +321,6 @@ def _(family, rng, periods, cells, stride, start, least):
                 another = family.fits[arms - (3 if a >= arms - 2 else 2), m]
             total, first = _overlap(fit, other, another, family.plain_mu32[a])
             mean = first / total if total > 0.0 else family.means[a]
-            lowest = mean if mean < lowest else lowest
-            summed += mean
-            cells[begin + n + 1] = summed
-        least[a] = lowest
+            least[a] = mean if mean < least[a] else least[a]
+            at = a * stride + start + n
+            cells[at + 1] = cells[at] + mean
