@@ -22,7 +22,7 @@ import irsppl
 from irsppl import engine
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning, thin
-from irsppl.engine import dispatch, renewal
+from irsppl.engine import clouds, renewal
 from irsppl.engine.families import curves_of, start_of
 from irsppl.engine.families.weights import read_curve
 from irsppl.futures import draw_outcomes
@@ -130,17 +130,17 @@ def watched(bandit, rewards, seeds):
     """(what was played, the state at its end) of random arms."""
     kept = {}
 
-    class Watched(dispatch.CloudPlay):
+    class Watched(clouds.CloudPlay):
         def __init__(self, *args):
             super().__init__(*args)
             kept["host"] = self
 
-    before = dispatch.CloudPlay
-    dispatch.CloudPlay = Watched
+    before = clouds.CloudPlay
+    clouds.CloudPlay = Watched
     try:
         made = engine.kernel(find_policy("random"), bandit).played(rewards, seeds)
     finally:
-        dispatch.CloudPlay = before
+        clouds.CloudPlay = before
     return made, kept["host"]
 
 
@@ -239,6 +239,15 @@ def test_no_grouping_changes_what_a_replication_does():
     parts = [kernel.played(rewards[i : i + 7], seeds[i : i + 7]) for i in range(0, 20, 7)]
     assert np.array_equal(np.concatenate([part.arms for part in parts]), made.arms)
     assert np.array_equal(np.concatenate([part.ess for part in parts]), made.ess)
+
+
+def test_threads_share_the_groups(monkeypatch):
+    rewards, seeds = heavy_futures()
+    kernel = engine.kernel(find_policy("random"), heavy_bandit())
+    monkeypatch.setattr(clouds, "_TOGETHER", (8,))  # three groups, one of them short
+    one, two = (kernel.played(rewards, seeds, threads=threads) for threads in (1, 2))
+    assert np.array_equal(one.arms, two.arms) and np.array_equal(one.ess, two.ess)
+    assert np.array_equal(one.arms, played()[0].arms)
 
 
 def test_a_thinned_cloud_is_the_whole_in_small():

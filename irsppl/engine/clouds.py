@@ -9,6 +9,7 @@ simulation changes what a replication does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -31,7 +32,7 @@ from irsppl.engine.lockstep import (
     moved,
     take_in_rows,
 )
-from irsppl.engine.renewal import TOGETHER
+from irsppl.engine.renewal import TOGETHER, ask
 from irsppl.engine.situation import Situation
 from irsppl.policies.paths import Played
 
@@ -45,6 +46,40 @@ _TOGETHER = (16, 32, 64, 128, 256)
 # Rewards of a cloud are kept in room for a power of two, so that horizons share programs.
 _LEAST_ROOM = 128
 _LOW = np.uint64(2**32 - 1)
+
+
+def played(
+    make: Callable[[], CloudPlay],
+    limits_of: Callable[[slice], Any],
+    state: Situation,
+    rewards: np.ndarray,
+    periods: np.ndarray,
+    seeds: np.ndarray,
+    threads: int,
+) -> Played:
+    """All replications, group by group: rewards [S, K, N], periods [S], seeds [S].
+
+    limits_of: the limits of some of the replications.
+    """
+    plays = [make()]
+    size = plays[0].together
+    groups = [slice(i, i + size) for i in range(0, seeds.size, size)]
+    threads = max(1, min(threads, len(groups)))
+    plays += [make() for _ in range(1, threads)]
+
+    def some(i: int) -> list[Any]:
+        own = groups[i::threads]
+        return [plays[i].group(limits_of(g), state, rewards[g], periods[g], seeds[g]) for g in own]
+
+    if threads == 1:
+        parts = some(0)
+    else:
+        parts = [None] * len(groups)
+        with ThreadPoolExecutor(threads) as pool:
+            for i, found in enumerate(pool.map(some, range(threads))):
+                parts[i::threads] = found
+    arms, ess, poor = (np.concatenate(field) for field in zip(*parts, strict=True))
+    return Played(arms, ess, poor)
 
 
 class CloudPlay:
@@ -98,7 +133,7 @@ class CloudPlay:
         )
         self.row = np.zeros(size)
         self.start_z = [  # unconstrained, for fits
-            np.array(batch.unconstrained(model, own)) if start.moving else np.zeros((1, 0))
+            np.array(ask(batch.unconstrained, model, own)) if start.moving else np.zeros((1, 0))
             for model, own in zip(start.held.models, start.held.params, strict=True)
         ]
         # Of each cloud its model, and its place among the clouds of that.
@@ -106,24 +141,7 @@ class CloudPlay:
         for g, group in enumerate(start.held.groups):
             self.member[list(group)], self.place[list(group)] = g, range(len(group))
 
-    def played(
-        self,
-        limits_of: Callable[[slice], Any],
-        state: Situation,
-        rewards: np.ndarray,
-        periods: np.ndarray,
-        seeds: np.ndarray,
-    ) -> Played:
-        """All replications, group by group: rewards [S, K, N], periods [S], seeds [S].
-
-        limits_of: the limits of some of the replications.
-        """
-        groups = [slice(i, i + self.together) for i in range(0, seeds.size, self.together)]
-        parts = [self._play(limits_of(g), state, rewards[g], periods[g], seeds[g]) for g in groups]
-        arms, ess, poor = (np.concatenate(field) for field in zip(*parts, strict=True))
-        return Played(arms, ess, poor)
-
-    def _play(
+    def group(
         self,
         limits: Any,
         state: Situation,
@@ -213,7 +231,7 @@ class CloudPlay:
         dtype = self.upkeep.inflation.dtype if self.start.moving else np.float32
         rewards = self.stage.reward[full].astype(_float(params, dtype))
         arms = self.stage.arm[full].astype(np.int32)
-        logs = np.asarray(batch.densities(self.start.held.models[g], params, rewards, arms))
+        logs = ask(batch.densities, self.start.held.models[g], params, rewards, arms)
         take_in_rows(self.clouds, self.stage, who, logs, self.row, enough)
 
     def _move(self, g: int, who: np.ndarray) -> None:
@@ -259,9 +277,9 @@ class CloudPlay:
             np.stack([asked.seeds >> np.uint64(32), asked.seeds & _LOW], 1).astype(np.uint32),
             asked.number.astype(np.int32),
         )
-        moved = batch.move(model, batch.CloudBatch(*given), np.int32(size))
-        z = batch.unconstrained(model, moved.params)
-        z, moved = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], (z, moved))
+        moved = ask(batch.move, model, batch.CloudBatch(*given), np.int32(size))
+        z = ask(batch.unconstrained, model, moved.params)
+        z, moved = renewal.rows((z, moved), slice(size))
         for kept, new in zip(self.upkeep, moved.upkeep, strict=True):
             kept[who, own[:size]] = new
         self.poor[who] |= moved.poor.any(axis=1)
@@ -302,8 +320,7 @@ class CloudPlay:
         seeds = np.stack([self.seeds[who] & _LOW, 2**31 + self.number[who].astype(np.uint64)], 1)
         model, parts = self.start.held.models[g], []
         for given, size in renewal.in_calls((made.params, weights, seeds.astype(np.uint32))):
-            made_laws = batch.laws(model, self.start.atoms, *given, np.int32(size))
-            parts.append(np.asarray(made_laws)[:size])
+            parts.append(ask(batch.laws, model, self.start.atoms, *given, np.int32(size))[:size])
         return np.concatenate(parts)
 
 

@@ -17,8 +17,7 @@ from irsppl.bandit import Bandit
 from irsppl.budgets import Purse
 from irsppl.constraints import Free, Prompt, Sure
 from irsppl.delays import Delay
-from irsppl.engine import Kernel, budgets, limits
-from irsppl.engine.clouds import CloudPlay
+from irsppl.engine import Kernel, budgets, clouds, limits
 from irsppl.engine.families import curves_of, family_of, start_of
 from irsppl.engine.loops import play
 from irsppl.engine.makers import Rule, rule_of
@@ -150,11 +149,15 @@ class _Built:
 
         start = self.start
         if start is not None:  # only the user's model can update the belief
-            rule, horizon, state = self._rule(), max(self._futures(), 1), self.state
-            separable = "separable" in self.rule.needs
-            clouds = CloudPlay(start, rule, self.most, horizon, separable)
+            horizon, separable = max(self._futures(), 1), "separable" in self.rule.needs
             return clouds.played(
-                lambda part: self._limits(given(part)), state, rewards, ends, seeds
+                lambda: clouds.CloudPlay(start, self._rule(), self.most, horizon, separable),
+                lambda part: self._limits(given(part)),
+                self.state,
+                rewards,
+                ends,
+                seeds,
+                threads,
             )
         cuts = np.linspace(0, seeds.size, min(threads, max(seeds.size, 1)) + 1).astype(int)
 

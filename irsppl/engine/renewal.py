@@ -10,7 +10,8 @@ Only the user's model is asked by XLA: what is done here to a cloud depends on n
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -66,6 +67,16 @@ class Renewed(NamedTuple):
     weights: NDArray[np.float64]  # [C, N], adding to one
 
 
+# Programs with loops that run at once in two threads can wait for each other for ever.
+_one_program = threading.Lock()
+
+
+def ask(program: Callable[..., Any], *given: Any) -> Any:
+    """What an XLA program answers, as NumPy arrays."""
+    with _one_program:
+        return jax.tree.map(np.asarray, program(*given))
+
+
 def rows(of: Any, which: Any) -> Any:
     """Some of the clouds."""
     return jax.tree.map(lambda leaf: leaf[which], of)
@@ -117,7 +128,7 @@ def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, Any, Any]:
     parts: list[batch.Weighed] = []
     for given, size in in_calls((z, asked.rewards, asked.arms, asked.seen)):
         given[3][size:] = 0  # padding has seen nothing: it costs nothing
-        parts.append(rows(jax.tree.map(np.asarray, batch.posteriors(model, *given)), slice(size)))
+        parts.append(rows(ask(batch.posteriors, model, *given), slice(size)))
     found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     weights, ess = np.empty((clouds, points)), np.empty(clouds)
     _weigh(found.log_density, log_proposal, weights, ess)
