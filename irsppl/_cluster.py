@@ -19,21 +19,13 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
-import jax
-
 from irsppl._progress import Progress
+from irsppl._settings import settings, under
 
 Item = TypeVar("Item", bound=Hashable)
 
 # Libraries that numbers depend on to the last bit.
 _LIBRARIES = ("irsppl", "jax", "jaxlib", "numba", "numpy", "numpyro", "scipy")
-# Settings of JAX that numbers depend on, and the context that sets each for one thread.
-_SETTINGS: dict[str, Any] = {
-    "jax_enable_x64": jax.enable_x64,
-    "jax_threefry_partitionable": jax.threefry_partitionable,
-    "jax_default_prng_impl": jax.default_prng_impl,
-    "jax_default_matmul_precision": jax.default_matmul_precision,
-}
 # XLA programs with loops can wait for each other for ever within one process: see `_workers.py`.
 _one_at_a_time = threading.Lock()
 # The last parcel that this process opened: what is compiled for one piece serves the next.
@@ -223,8 +215,7 @@ def _pack(work: Callable[[Any, int], Any]) -> tuple[_Label, bytes]:
     finally:
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
-    settings = {name: getattr(jax.config, name) for name in _SETTINGS}
-    return _Label(hashlib.sha256(content).hexdigest(), _versions(), settings), content
+    return _Label(hashlib.sha256(content).hexdigest(), _versions(), settings()), content
 
 
 def _do(label: _Label, content: bytes, item: Any) -> Any:
@@ -243,9 +234,7 @@ def _do(label: _Label, content: bytes, item: Any) -> Any:
             f"the Dask worker at {worker.address} has other versions, which could give other "
             f"numbers: {other}. Install the client's versions there"
         )
-    with _one_at_a_time, contextlib.ExitStack() as settings:
-        for name, value in label.settings.items():
-            settings.enter_context(_SETTINGS[name](value))
+    with _one_at_a_time, under(label.settings):
         if label.name not in _opened:  # under the settings: they say how wide its numbers are
             _opened.clear()
             _opened[label.name] = cloudpickle.loads(content)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-import jax
-
 from irsppl._progress import Progress
+from irsppl._settings import settings, under
 from irsppl.bandit import Bandit
 from irsppl.beliefs import InKernels
 
@@ -43,11 +42,10 @@ def run_chunks(
                 done[i] = work(draw(start, stop, size), start, stop)
                 bar.update(stop - start)
             return done
-        # A caller's `with jax.enable_x64()` holds for its own thread only.
-        wide = jax.config.read("jax_enable_x64")
+        given = settings()
 
         def in_thread(start: int, stop: int, size: int) -> Any:
-            with jax.enable_x64(wide):
+            with under(given):
                 return work(draw(start, stop, size), start, stop)
 
         pool = ThreadPoolExecutor(min(workers, len(plan)), "irsppl")

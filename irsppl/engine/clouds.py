@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from irsppl._settings import settings, under
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._rejuvenation import Upkeep
 from irsppl.beliefs._subclouds import parts_of, too_few
@@ -61,23 +62,28 @@ def played(
 
     limits_of: the limits of some of the replications.
     """
-    plays = [make()]
-    size = plays[0].together
+    idle = [make()]
+    size = idle[0].together
     groups = [slice(i, i + size) for i in range(0, seeds.size, size)]
     threads = max(1, min(threads, len(groups)))
-    plays += [make() for _ in range(1, threads)]
+    idle += [make() for _ in range(1, threads)]
+    given = settings()
 
-    def some(i: int) -> list[Any]:
-        own = groups[i::threads]
-        return [plays[i].group(limits_of(g), state, rewards[g], periods[g], seeds[g]) for g in own]
+    def one(group: slice) -> Any:
+        play = idle.pop()
+        with under(given):
+            made = play.group(limits_of(group), state, rewards[group], periods[group], seeds[group])
+        idle.append(play)
+        return made
 
     if threads == 1:
-        parts = some(0)
+        parts = [one(group) for group in groups]
     else:
-        parts = [None] * len(groups)
-        with ThreadPoolExecutor(threads) as pool:
-            for i, found in enumerate(pool.map(some, range(threads))):
-                parts[i::threads] = found
+        pool = ThreadPoolExecutor(threads, "irsppl")
+        try:
+            parts = list(pool.map(one, groups))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     arms, ess, poor = (np.concatenate(field) for field in zip(*parts, strict=True))
     return Played(arms, ess, poor)
 
