@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from numba import njit
+from scipy import stats
 
+from irsppl.engine import verbs
 from irsppl.engine.families import weights as own
 from irsppl.engine.families.cloud import tabulate
+from irsppl.engine.families.points import points
 from irsppl.inner.cpu.rng import streams
 
 BLOCK = own.BLOCK
@@ -92,3 +96,28 @@ def test_tables_of_a_cloud():
     np.testing.assert_allclose(law[:40, :5], np.cumsum(mass, axis=0).T, rtol=1e-6)
     assert np.all(likelihood[5] == 0) and np.all(likelihood[:, 40:] == 0)
     assert np.all(logs[5] == own.LEAST_LOG) and np.all(law[40:] == 1) and np.all(law[:, 5] == 1)
+
+
+@njit
+def draw_all(family, rng, out):
+    for s in range(len(out)):
+        verbs.draw_means(family, rng, out[s])
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_few_points_stand_for_what_lies_between_them(few):
+    mu, even = np.arange(BLOCK, dtype=float)[None], np.full((1, BLOCK), 1 / BLOCK)
+    family = points(even, np.ones((1, BLOCK, 1)), np.zeros((1, 1)), mu, 0)
+    family.weights[:], family.means[:] = even, mu.mean()
+    own.settle(family.weights[0], family.sums[0], 1.0, family.span[0])
+    family.few[0] = few
+    drawn = np.empty((4000, 1))
+    draw_all(family, random_state(0), drawn)
+    if not few:
+        assert set(drawn.ravel()) <= set(mu.ravel())
+        return
+    inner = drawn[(drawn > 0.5) & (drawn < BLOCK - 1.5)]  # the two at the ends reach inwards only
+    low, high = 0.5, BLOCK - 1.5
+    # One false alarm in 10,000.
+    assert stats.kstest(inner, stats.uniform(low, high - low).cdf).pvalue > 1e-4
+    assert drawn.min() >= 0 and drawn.max() <= BLOCK - 1

@@ -56,6 +56,7 @@ class SeparateClouds(NamedTuple):
     scale: NDArray[np.float64]
     trail: NDArray[np.float64]
     ends: NDArray[np.int64]
+    few: NDArray[np.bool_]
 
 
 class JointClouds(NamedTuple):
@@ -117,6 +118,7 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
         np.empty((arms, horizon + 1)),
         np.empty((arms, horizon + 1)),
         np.zeros((arms, horizon + 1, 2), np.int64),
+        np.full(1, moving),
     )
     rows_of_start = np.zeros(arms, np.int64)
     place(made, rows_of_start, np.arange(arms), start.mu[:, None, :], start.mass[:, None])
@@ -310,6 +312,7 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.ends,
         clouds.path,  # nobody asks: `weigh` brings rewards in
         clouds.mu32[row],
+        clouds.few,
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)
 

@@ -44,6 +44,7 @@ from irsppl.engine.families.weights import (
     step,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
+from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 
 
@@ -76,6 +77,9 @@ class Points(NamedTuple):
     # own (`irsppl.engine.families.curves`); atoms then serve plans only.
     curves: NDArray[np.float32]  # [K, G or 0, N]
     exact: NDArray[np.float32]  # [B, N]
+    # [1]: whether so few points stand for a density that means are drawn from all that lies between
+    # halfway to either neighbour; Thompson sampling would explore too little else.
+    few: NDArray[np.bool_]
 
 
 def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) -> Points:
@@ -118,6 +122,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         np.zeros((arms, horizon + 1, 2), np.int64),
         np.zeros((arms, 0, size), np.float32),
         np.zeros((0, size), np.float32),
+        np.zeros(1, np.bool_),
     )
 
 
@@ -176,7 +181,13 @@ def _(family, arm, level, z, floor, start):
 @implements(verbs.draw_means, Points)
 def _(family, rng, out):
     for a in range(out.size):
-        out[a] = family.mu[a, draw_point(rng, family.weights[a], family.sums[a])]
+        mu = family.mu[a]
+        j = draw_point(rng, family.weights[a], family.sums[a])
+        out[a] = mu[j]
+        if family.few[0]:
+            u = random.uniform(rng) - 0.5
+            k = max(j - 1, 0) if u < 0.0 else min(j + 1, mu.size - 1)
+            out[a] += abs(u) * (mu[k] - mu[j])
 
 
 @njit(**INLINE)
