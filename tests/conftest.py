@@ -16,7 +16,11 @@ from irsppl._running import RunningMean
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
-# in the processes that tests start as well.
+# and its older way of writing fused loops (half of the time), in the processes that tests start as
+# well.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+).strip()
 jax.config.update("jax_disable_most_optimizations", True)
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 # What is kept on disk is still translated, and Python looks for cycles in all that this makes: no
@@ -78,6 +82,14 @@ def pytest_runtest_teardown(item, nextitem):
         if used > 20_000:
             jax.clear_caches()
             gc.collect()
+
+
+@contextlib.contextmanager
+def optimised(wanted=True):
+    """For a program that runs for longer than XLA takes to compile it well."""
+    jax.config.update("jax_disable_most_optimizations", not wanted)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture

@@ -486,7 +486,7 @@ def ignoring_the_delay(key, bandit):
 
 def test_planning_for_the_delay_does_not_cost():
     belief = irsppl.BetaBernoulli([1.0] * 3, [1.0] * 3)
-    bandit = irsppl.Bandit(belief, 50, delay=10)
+    bandit = irsppl.Bandit(belief, 25, delay=5)
     policies = {"aware": "irs.fh", "blind": ignoring_the_delay}
     data = irsppl.simulate(bandit, policies, key=11, num_replications=3000)
     gain = (data["value"].sel(policy="aware") - data["value"].sel(policy="blind")).values

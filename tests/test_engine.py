@@ -624,7 +624,7 @@ def test_with_much_money_the_best_index_for_its_cost_is_played():
 def test_a_second_process_finds_the_kernels(tmp_path):
     code = (
         "import irsppl, numpy as np\n"
-        "bandit = irsppl.Bandit(irsppl.BetaBernoulli([1., 2.], [1., 1.]), 5, delay=1)\n"
+        "bandit = irsppl.Bandit(irsppl.BetaBernoulli([1., 2.], [1., 1.]), 5)\n"
         "print(irsppl.action_probabilities(bandit, 'ts', 0, num_samples=100))\n"
         "from irsppl.engine.loops import play\n"
         "print(sum(play.stats.cache_hits.values()), sum(play.stats.cache_misses.values()))\n"
