@@ -140,7 +140,7 @@ def test_accounts_are_those_of_a_plain_loop():
     [
         ("ts", 16, 1500),
         ("irs.fh", 16, 1500),
-        ("irs.v-zero", 16, 1500),
+        ("irs.v-zero", 12, 1500),
         ("irs.index", 8, 800),
         ("irs.v-emax", 4, 800),
     ],
