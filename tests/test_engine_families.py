@@ -6,7 +6,6 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numba import njit
 from scipy import integrate, stats
 
 import irsppl
@@ -14,6 +13,7 @@ from irsppl import engine
 from irsppl._checks import host64
 from irsppl.engine import verbs
 from irsppl.engine.families import family_of
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import seed_state, streams
 from irsppl.inner.cpu.special import expected_gain
 from irsppl.policies import find_policy
@@ -22,7 +22,7 @@ from .oracles.laws import dirichlet_mean_cdf
 from .test_engine import DECISIONS, LEVEL, belief_of
 
 
-@njit
+@njit(cache=True)
 def sampled(family, seeds, counts, means, later):
     """Draws of the means, and of the means after ``counts`` rewards, into [S, K]."""
     rng = np.empty(4, np.uint64)
@@ -33,7 +33,7 @@ def sampled(family, seeds, counts, means, later):
         verbs.draw_future_means(family, rng, counts, later[s])
 
 
-@njit
+@njit(cache=True)
 def walked(family, seeds, arm, out):
     """Means of an arm along futures, [S, N]."""
     rng = np.empty(4, np.uint64)
@@ -43,7 +43,7 @@ def walked(family, seeds, arm, out):
         verbs.draw_path(family, rng, arm, out.shape[1], out[s], 0, False)
 
 
-@njit
+@njit(cache=True)
 def followed(family, seed, lam, out):
     """(mean, gain) of every arm along its future, [K, N + 1, 2]."""
     rng = np.empty(4, np.uint64)
@@ -75,7 +75,7 @@ def categorical():
     return irsppl.DirichletCategorical([[1.2, 2.1, 0.7], [0.8, 1.5, 2.0]], [-1.0, 0.5, 2.0])
 
 
-@njit
+@njit(cache=True)
 def asked(family, arm, lam, level, z, out):
     """Gain, chance of more, and quantile of an arm's mean."""
     verbs.reset(family)
@@ -141,7 +141,7 @@ def test_gaussian_indices_of_linear_arms():
         assert arm == np.argmax(index)
 
 
-@njit
+@njit(cache=True)
 def prefixed(family, seeds, arm, skip, width, total, rows, later):
     rng = np.empty(4, np.uint64)
     verbs.reset(family)
