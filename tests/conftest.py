@@ -16,8 +16,8 @@ from irsppl._running import RunningMean
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
-# and its older way of writing fused loops (half of the time), in the processes that tests start as
-# well.
+# and its older way of writing fused loops (half of the time; XLA says so where it no longer knows
+# the flag), in the processes that tests start as well.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
 ).strip()
