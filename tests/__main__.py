@@ -13,7 +13,7 @@ _MOST_BYTES = 4 * 2**30
 
 
 def kept() -> dict[str, str]:
-    """Where compiled programs are kept, for both workers of this run and for the next one.
+    """Where compiled programs and types are kept, for both workers and for the next run.
 
     Compilation is most of the time. JAX names a program by its code, and kernels lie in a folder
     named by their sources: nothing stale can be served, and another clone finds them too.
@@ -26,6 +26,7 @@ def kept() -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
         "NUMBA_CACHE_DIR": str(folder / "numba"),
+        "MYPY_CACHE_DIR": str(folder / "mypy"),
     }
 
 
@@ -36,11 +37,13 @@ def main() -> int:
         ["mypy"],
         ["pytest", "-q", "-n", "auto", "--dist", "worksteal", *sys.argv[1:]],
     ]
-    shared = kept()
+    environment = kept() | os.environ
+    # Each of some hundred processes would translate the package's sources anew.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for step in steps:
         print("$", *step, flush=True)
         command = [sys.executable, "-m", *step]
-        code = subprocess.run(command, cwd=ROOT, env=shared | os.environ).returncode
+        code = subprocess.run(command, cwd=ROOT, env=environment).returncode
         if code:
             return code
     return 0

@@ -1,5 +1,7 @@
 """Strict session: a silent broadcast between ranks raises. (Keys: see `test_keys.py`.)"""
 
+import contextlib
+import functools
 import gc
 import json
 import os
@@ -14,9 +16,23 @@ from irsppl._running import RunningMean
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
-# in the processes that tests start as well.
+# and its older way of writing fused loops (half of the time; XLA says so where it no longer knows
+# the flag), in the processes that tests start as well.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+).strip()
 jax.config.update("jax_disable_most_optimizations", True)
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# What is kept on disk is still translated, and Python looks for cycles in all that this makes: no
+# note of the lines a program came from, one MLIR context for all programs instead of one each (8 to
+# 3 ms for a small one), and a look for cycles every 20,000 objects.
+jax.config.update("jax_traceback_in_locations_limit", 0)
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+with contextlib.suppress(ImportError, AttributeError):  # not a public name: without it, slower
+    from jax._src.interpreters import mlir
+
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+gc.set_threshold(20_000, 20, 50)
 
 FAMILIES = {
     "beta-bernoulli": lambda: irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5]),
@@ -66,6 +82,14 @@ def pytest_runtest_teardown(item, nextitem):
         if used > 20_000:
             jax.clear_caches()
             gc.collect()
+
+
+@contextlib.contextmanager
+def optimised(wanted=True):
+    """For a program that runs for longer than XLA takes to compile it well."""
+    jax.config.update("jax_disable_most_optimizations", not wanted)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ A family is its code in `irsppl.inner.cpu.families`, with xi, nu and noise_sd of
 from statistics import NormalDist
 
 import numpy as np
-from numba import njit
 
 from irsppl.engine import budgets, ids, index, limits, tables, ucb, verbs
 from irsppl.engine.dispatch import kernel_for
@@ -17,6 +16,7 @@ from irsppl.engine.loops import play
 from irsppl.engine.ogi import normal_index, ogi_index
 from irsppl.engine.situation import NaturalState, Situation
 from irsppl.inner import bellman
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import BETA_BERNOULLI, NORMAL_NORMAL, as_rows
 from irsppl.inner.lagrangian.relaxation import Relaxation
 from irsppl.policies import find_policy
@@ -91,13 +91,13 @@ def index_with_futures(policy, family, xi, nu, noise_sd, horizon, seed):
 # ---- what rivals solve for, one arm at a time
 
 
-@njit
+@njit(cache=True)
 def _quantile(part, level, z):
     verbs.reset(part)
     return verbs.quantile(part, 0, level, z, -np.inf, 0.0)
 
 
-@njit
+@njit(cache=True)
 def _ogi(part, weight, offset):
     verbs.reset(part)
     return ogi_index(part, 0, weight, offset, -np.inf, 0.0)

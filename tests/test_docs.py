@@ -11,6 +11,7 @@ import io
 import pathlib
 import re
 
+import distributed
 import pytest
 
 from irsppl.cli import EXAMPLES, _parser
@@ -31,6 +32,8 @@ def blocks(path):
 
 PAGES = [path for path in [ROOT / "README.md", *DOCS] if blocks(path)]
 PRINTING = [path for path in PAGES if any(found["printed"] is not None for found in blocks(path))]
+# A page's workers; those of `examples/many_machines.py` and `test_cluster.py` are processes.
+IN_THIS_PROCESS = {"n_workers": 1, "processes": False}
 # What stands for the user's experiment, and horizons whose length is not the point here.
 STANDS_FOR = {"reward = ...": "reward = 1", "100_000": "400", "20_000)": "100)"}
 
@@ -52,6 +55,10 @@ def small(monkeypatch, tmp_path):
     at_most(irsppl, "simulate", {"num_replications": 20})
     at_most(irsppl, "certify", {"num_samples": 40, "num_replications": 40})
     at_most(irsppl.studies, "run_study", {"replications": 20})
+    cluster = distributed.LocalCluster
+    monkeypatch.setattr(
+        distributed, "LocalCluster", lambda **given: cluster(**given | IN_THIS_PROCESS)
+    )
     monkeypatch.chdir(tmp_path)
 
 

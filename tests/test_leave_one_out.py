@@ -257,7 +257,7 @@ def test_arms_written_in_numpyro():
         skill = numpyro.sample("skill", dist.Normal(0, 1.5))
         numpyro.sample("reward", dist.Bernoulli(logits=skill), obs=reward)
 
-    bandit = irsppl.Bandit(irsppl.from_numpyro(arm, num_arms=2), 20)
+    bandit = irsppl.Bandit(irsppl.from_numpyro(arm, num_arms=2, num_particles=64), 20)
     solo = irsppl.bound(bandit, "irs.v-solo", key=1, num_samples=2000)
     optimum, feedback = 12.2098, 12.5112
     assert solo.value > optimum - 5 * solo.stderr

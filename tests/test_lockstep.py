@@ -15,7 +15,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numba import njit
 from scipy import stats
 
 import irsppl
@@ -26,6 +25,7 @@ from irsppl.engine import clouds, renewal
 from irsppl.engine.families import curves_of, start_of
 from irsppl.engine.families.weights import read_curve
 from irsppl.futures import draw_outcomes
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
 
@@ -315,7 +315,7 @@ def test_quadrature_with_many_rewards_plays_like_the_conjugate_family():
     assert np.array_equal(arms[1].arms, arms[2].arms)
 
 
-@njit
+@njit(cache=True)
 def read_all(curve, exact, places, out):
     for i in range(places.size):
         read_curve(curve, exact, places[i], out[i])

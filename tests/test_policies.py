@@ -47,7 +47,7 @@ def test_every_policy_is_myopic_in_the_last_period(policy, belief):
 @pytest.mark.parametrize("policy", ["ts", "irs.fh", "irs.v-zero", "irs.index", "irs.index*"])
 def test_compiled_and_traced_decisions_have_one_law(family, policy):
     """Propensities from the CPU kernel and from JAX; 4 standard errors per arm."""
-    bandit = irsppl.Bandit(FAMILIES[family](), 12)
+    bandit = irsppl.Bandit(FAMILIES[family](), 8)
     found = find_policy(policy)
     compiled = irsppl.action_probabilities(bandit, policy, key=1, num_samples=20_000)
     keys = jax.random.split(jax.random.key(2), (3000 // _BATCH, _BATCH))

@@ -14,7 +14,6 @@ from tests.conftest import within
 
 ZOO = sorted((pathlib.Path(__file__).parent.parent / "models").glob("*.py"))
 SIZE = 4096
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @functools.cache
@@ -41,7 +40,7 @@ def tried(path):
         u = np.random.default_rng(1).random((SIZE, model.num_uniforms), np.float32)
         arms = np.arange(SIZE) % model.num_arms
         keys = jax.random.split(jax.random.key(2), SIZE)
-        params, rewards, means = quick(jax.vmap(one))(u, keys, arms)
+        params, rewards, means = jax.jit(jax.vmap(one))(u, keys, arms)
         found.append((model, params, arms, rewards, means))
     return found
 
@@ -99,7 +98,7 @@ def test_densities_are_numpyros(path):
             return ours, theirs, back, jacobian
 
         few = {k: v[:16] for k, v in params.items()}
-        ours, theirs, back, jacobian = quick(jax.vmap(both))(few, rewards[:16], seen, arms[:16])
+        ours, theirs, back, jacobian = jax.jit(jax.vmap(both))(few, rewards[:16], seen, arms[:16])
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
         assert np.all(np.isfinite(jacobian))
         for name in few:
@@ -135,7 +134,7 @@ def test_likelihood_normalises(path):
             return total + atom * jnp.exp(model.log_likelihood(params, 0.0, at))
 
         few = {k: v[:6] for k, v in params.items()}
-        total = quick(jax.vmap(mass))(few, arms[:6])
+        total = jax.jit(jax.vmap(mass))(few, arms[:6])
         np.testing.assert_allclose(total, 1, rtol=2e-3)
 
 

@@ -5,11 +5,9 @@ errors on one side, a false alarm in about 30,000; there are 183 of them, so tha
 one with probability below 0.006. What policies gain over pulls at random was measured
 as 4.9 standard errors at least, which would look like a loss once in 2,000,000 times. One seed.
 
-XLA compiles for longer than all this runs: each model is one program, compiled with little
-optimisation.
+XLA compiles for longer than all this runs: each model is one program.
 """
 
-import functools
 import itertools
 import math
 import pathlib
@@ -30,7 +28,6 @@ HORIZON, FUTURES, PARTICLES = 12, 1000, 32
 POLICIES = ["ts", "irs.fh", "greedy"]
 # Two rewards, few arms and a belief without particles: V* is known too.
 SOLVED = {"conversion", "drug_candidates", "hit_or_miss"}
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
 
 
 def bandit_of(path):
@@ -67,7 +64,7 @@ def played(bandit, penalties):
         }
         return futures.means, values, arms
 
-    return jax.tree.map(np.asarray, quick(everything)(jax.random.key(5)))
+    return jax.tree.map(np.asarray, jax.jit(everything)(jax.random.key(5)))
 
 
 def not_below(larger, smaller, what):

@@ -336,11 +336,12 @@ def dirichlet_mean_cdf(alpha, values, x):
         if u == 0.0:
             return float(alpha @ weights) / size
         t = math.tan(u) / size
-        angle = float(alpha @ np.arctan(weights * t))
-        damping = float(alpha @ np.log1p((weights * t) ** 2)) / 2
+        angle = sum(a * math.atan(w * t) for a, w in terms)
+        damping = sum(a * math.log1p((w * t) ** 2) for a, w in terms) / 2
         return math.sin(angle) * math.exp(-damping) / (math.sin(u) * math.cos(u))
 
     size = float(np.abs(weights).max())
+    terms = list(zip(alpha.tolist(), weights.tolist(), strict=True))
     half_turn = _quad(integrand, 0, math.pi / 2)
     return min(max(0.5 - half_turn / math.pi, 0.0), 1.0)
 
