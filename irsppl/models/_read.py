@@ -25,6 +25,7 @@ from irsppl.models._tails import check_tail
 from irsppl.models._trial import check_trial, discrete_values, reward_support, try_out, with_values
 
 
+@broadcasting
 def read_arm(
     function: Callable[..., Any],
     *,
@@ -59,21 +60,6 @@ def read_arm(
         num_arms = 1
     call = calling(function, joint, reward_site, say)
     table = _category_values(values, say)
-
-    with broadcasting():
-        return _read(call, name, num_arms, joint, reward_site, mean, table)
-
-
-def _read(
-    call: Callable[[Any, Any], Any],
-    name: str,
-    num_arms: int,
-    joint: bool,
-    reward_site: str,
-    mean: Any,
-    table: np.ndarray | None,
-) -> ArmModel:
-    say = f"arm model {name}: "
     arms = _some_arms(num_arms) if joint else [None]
     structures = [read_sites(call, arm, reward_site, name) for arm in arms]
     sites = structures[0]
