@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -49,26 +48,19 @@ class HostBelief:
         if not n.any():
             return start
 
-        def like(old: Any, new: np.ndarray) -> Any:
-            return jnp.asarray(new.astype(np.asarray(old).dtype))
-
-        def host(field: Any) -> np.ndarray:
-            return np.asarray(field, np.float64)
-
-        fields: dict[str, Any]
-        if isinstance(start, BetaBernoulli):
-            fields = {"alpha": host(start.alpha) + total, "beta": host(start.beta) + n - total}
-        elif isinstance(start, GammaPoisson):
-            fields = {"shape": host(start.shape) + total, "rate": host(start.rate) + n}
-        elif isinstance(start, GammaExponential):
-            fields = {"shape": host(start.shape) + n, "rate": host(start.rate) + total}
-        else:
-            assert isinstance(start, NormalNormal)
+        if isinstance(start, NormalNormal):
             nu = self.nu + n
             fields = {"mean": (self.xi + total) / nu, "sd": self.noise / np.sqrt(nu)}
-        return changed(
-            start, **{name: like(getattr(start, name), value) for name, value in fields.items()}
-        )
+        else:
+            more: dict[type, dict[str, np.ndarray]] = {
+                BetaBernoulli: {"alpha": total, "beta": n - total},
+                GammaPoisson: {"shape": total, "rate": n},
+                GammaExponential: {"shape": n, "rate": total},
+            }
+            added = more[type(start)].items()
+            fields = {name: np.asarray(getattr(start, name), float) + x for name, x in added}
+        kept = {name: x.astype(getattr(start, name).dtype) for name, x in fields.items()}
+        return changed(start, **{name: jnp.asarray(value) for name, value in kept.items()})
 
     def joined(self, more: Belief) -> HostBelief:
         """With one more arm."""
@@ -161,11 +153,7 @@ def restricted(belief: Belief, arms: Sequence[int]) -> Belief:
             f"arms can be retired where they are independent or linear Gaussian, not from "
             f"{type(belief).__name__}: begin another experiment without the arm"
         )
-    return eqx.tree_at(
-        lambda b: [getattr(b, name) for name in names],
-        belief,
-        [getattr(belief, name)[rows] for name in names],
-    )
+    return changed(belief, **{name: getattr(belief, name)[rows] for name in names})
 
 
 # ---- NumPyro arms: rows of points, each arm in the group of its model
