@@ -121,16 +121,9 @@ def read(module: Any, path: Any, functions: Sequence[dict[str, Any]]) -> list[Ar
             mean = getattr(module, mean, None)
         if function is None or (one["mean"] is not None and mean is None):
             raise ValueError(f"model {path} has no function {one['function']}")
-        found.append(
-            read_arm(
-                function,
-                num_arms=one["num_arms"] if one["joint"] else None,
-                joint=one["joint"],
-                reward_site=one["reward_site"],
-                mean=mean,
-                values=one["values"],
-            )
-        )
+        options = {name: one[name] for name in ("joint", "reward_site", "values")}
+        num_arms = one["num_arms"] if one["joint"] else None
+        found.append(read_arm(function, num_arms=num_arms, mean=mean, **options))
     return found
 
 

@@ -228,13 +228,8 @@ def make_app(
     from irsppl import __version__
 
     # The interactive pages of FastAPI load scripts from elsewhere; the description itself is here.
-    app = FastAPI(
-        title="irsppl experiment",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    nothing: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
+    app = FastAPI(title="irsppl experiment", version=__version__, **nothing)
     pages, desk = Pages(experiment), Desk(experiment)
 
     def refused(request: Request, error: Exception) -> JSONResponse:

@@ -87,11 +87,11 @@ class ArmModel:
     joint: bool
     latents: dict[str, SiteInfo]
     dim: int  # of the unconstrained continuous latents, z
-    num_uniforms: int  # that `prior_from_uniforms` takes (dim, and one per discrete element)
-    has_icdf: bool
-    support: RewardSupport
     mean_method: str  # "closed form", "values", "user" or "quadrature"
-    mean_error: float  # largest estimated error of the mean over prior draws, 0.0 if exact
+    num_uniforms: int = 0  # that `prior_from_uniforms` takes (dim, and one per discrete element)
+    has_icdf: bool = False
+    support: RewardSupport = dataclasses.field(default_factory=RewardSupport)
+    mean_error: float = 0.0  # largest estimated error of the mean over prior draws, 0.0 if exact
     conjugate: tuple[str, dict[str, Any]] | None = None
     linear_gaussian: LinearGaussianForm | None = None
     _call: Callable[[Any, Any], Any] = dataclasses.field(repr=False, default=lambda arm, r: None)
@@ -216,23 +216,29 @@ class ArmModel:
 
         None unless all latents are discrete with finitely many, not too many, values.
         """
-        sites = list(self.latents.values())
-        if not self.discrete or any(site.values is None for site in sites):
+        params = self.combinations(MAX_COMBINATIONS) if self.discrete else None
+        if params is None:
             return None
-        sizes = [int(np.prod(site.shape, dtype=int)) for site in sites]
-        axes = [site.values for site, n in zip(sites, sizes, strict=True) for _ in range(n)]
-        if np.prod([float(len(axis)) for axis in axes]) > MAX_COMBINATIONS:  # type: ignore[arg-type]
-            return None
-        grid: list[np.ndarray] = list(np.meshgrid(*axes, indexing="ij"))  # type: ignore[arg-type]
-        flat = np.stack([part.reshape(-1) for part in grid], axis=1)
-        ends_ = np.cumsum(sizes)
-        params = {
-            site.name: jnp.asarray(flat[:, end - n : end].reshape((-1, *site.shape)))
-            for site, n, end in zip(sites, sizes, ends_, strict=True)
-        }
         log_prior = np.asarray(jax.jit(jax.vmap(self.checked_log_prior))(params))
         keep = log_prior > -np.inf
         return {name: value[keep] for name, value in params.items()}, log_prior[keep]
+
+    def combinations(self, most: int) -> Params | None:
+        """Every combination of the discrete latents [J, ...], if there are at most so many."""
+        sites = [site for site in self.latents.values() if site.discrete]
+        values = [site.values for site in sites if site.values is not None]
+        if len(values) < len(sites):
+            return None
+        sizes = [int(np.prod(site.shape, dtype=int)) for site in sites]
+        axes = [one for one, n in zip(values, sizes, strict=True) for _ in range(n)]
+        if np.prod([float(len(axis)) for axis in axes]) > most:
+            return None
+        flat = np.stack([part.reshape(-1) for part in np.meshgrid(*axes, indexing="ij")], axis=1)
+        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
+        return {
+            site.name: jnp.asarray(part.reshape((-1, *site.shape)))
+            for site, part in zip(sites, parts, strict=True)
+        }
 
     @broadcasting
     def checked_log_prior(self, params: Params) -> Array:
