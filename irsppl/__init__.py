@@ -40,37 +40,23 @@ if TYPE_CHECKING:
 
 # Which module each public name lives in. Nothing is imported before it is asked for, because JAX
 # and NumPyro take seconds: `irsppl --help` and a script that only draws wait for neither.
-_HOME = {
-    "Bandit": "bandit",
-    "Belief": "beliefs",
-    "BetaBernoulli": "beliefs",
-    "Bound": "bounds",
-    "Certificate": "certificates",
-    "DirichletCategorical": "beliefs",
-    "Experiment": "live.experiment",
-    "GammaExponential": "beliefs",
-    "GammaPoisson": "beliefs",
-    "Index": "policies",
-    "LinearGaussian": "beliefs",
-    "Mix": "penalties",
-    "NormalInverseGamma": "beliefs",
-    "NormalNormal": "beliefs",
-    "Outcome": "outcomes",
-    "Penalty": "penalties",
-    "Policy": "policies",
-    "VFit": "penalties",
-    "VSolo": "penalties",
-    "action_probabilities": "simulation",
-    "bound": "bounds",
-    "certify": "certificates",
-    "choose": "simulation",
-    "decide": "simulation",
-    "from_numpyro": "beliefs.from_numpyro",
-    "from_numpyro_joint": "beliefs.from_numpyro",
-    "simulate": "simulation",
-    "solve_inner": "bounds",
-    "summary": "results",
+_NAMES = {
+    "bandit": ("Bandit",),
+    "beliefs": (
+        *("Belief", "BetaBernoulli", "DirichletCategorical", "GammaExponential", "GammaPoisson"),
+        *("LinearGaussian", "NormalInverseGamma", "NormalNormal"),
+    ),
+    "beliefs.from_numpyro": ("from_numpyro", "from_numpyro_joint"),
+    "bounds": ("Bound", "bound", "solve_inner"),
+    "certificates": ("Certificate", "certify"),
+    "live.experiment": ("Experiment",),
+    "outcomes": ("Outcome",),
+    "penalties": ("Mix", "Penalty", "VFit", "VSolo"),
+    "policies": ("Index", "Policy"),
+    "results": ("summary",),
+    "simulation": ("action_probabilities", "choose", "decide", "simulate"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 # Modules that users reach for as attributes, such as `irsppl.plots` or `irsppl.policies`.
 _MODULES = ("beliefs", "bounds", "certificates", "penalties", "plots", "policies", "studies")

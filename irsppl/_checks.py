@@ -28,6 +28,15 @@ def is_concrete(*values: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
+def depends_on_input(jaxpr: Any) -> list[bool]:
+    """For each output, whether some operation on its way takes an input."""
+    tainted = set(jaxpr.invars)
+    for eqn in jaxpr.eqns:
+        if any(not hasattr(atom, "val") and atom in tainted for atom in eqn.invars):
+            tainted.update(eqn.outvars)
+    return [not hasattr(atom, "val") and atom in tainted for atom in jaxpr.outvars]
+
+
 def as_key(key: Any) -> jax.Array:
     """A typed JAX key from an int seed (0 to 2^64 - 1), a typed key, or a raw `uint32[2]` key.
 
@@ -61,6 +70,12 @@ def side_key(key: jax.Array, name: str) -> jax.Array:
     independent of parameters and rewards would share their stream.
     """
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+@jax.jit
+def numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
+    """The keys of these numbers, uint32 `[n]`."""
+    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
 
 
 def as_floats(name: str, value: Any, ndim: int | None = 1) -> jax.Array:
@@ -127,13 +142,9 @@ def check_levels(name: str, value: Any, num_arms: int) -> None:
     if not is_concrete(value):
         return
     host = as_numbers(name, value)
-    good = host.shape in ((), (1,), (num_arms,))
-    if good and not np.issubdtype(host.dtype, np.complexfloating):
-        most = np.finfo(jnp.result_type(float)).max ** 0.5  # its square is taken
-        good = bool(np.all(np.abs(host.astype(np.float64)) <= most))
-    else:
-        good = False
-    if not good:
+    good = host.shape in ((), (1,), (num_arms,)) and not np.iscomplexobj(host)
+    most = np.finfo(jnp.result_type(float)).max ** 0.5  # its square is taken
+    if not good or not np.all(np.abs(host.astype(np.float64)) <= most):
         raise ValueError(
             f"{name} must be one finite number, or one per arm ({num_arms}), got {value!r}"
         )
@@ -152,8 +163,9 @@ def check_run(progress: Any, workers: Any = None) -> None:
         as_count("workers", workers)
 
 
-def same_arms(**arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """The arrays in a common dtype; each must have one entry per arm, nothing is broadcast."""
+def same_arms(**given: Any) -> tuple[jax.Array, ...]:
+    """Arrays in a common dtype; each must have one entry per arm, nothing is broadcast."""
+    arrays = {name: as_floats(name, value) for name, value in given.items()}
     lengths = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"{name} has {n}" for name, n in lengths.items())
@@ -176,12 +188,8 @@ def require_positive(name: str, array: Any) -> None:
         require(name, host, np.isfinite(host) & (host > 0), "positive and finite")
         if host.dtype.kind == "f":
             least = np.sqrt(np.finfo(host.dtype).tiny)
-            require(
-                name,
-                host,
-                host >= least,
-                f"at least {least:.2g}, so that {host.dtype} can hold its square",
-            )
+            valid = f"at least {least:.2g}, so that {host.dtype} can hold its square"
+            require(name, host, host >= least, valid)
 
 
 def require_finite(name: str, array: Any) -> None:

@@ -116,12 +116,7 @@ def live(name: str, inner: str, tag: str = "div", more: str = "") -> str:
     return f'<{tag} id="live-{name}" data-live{" " * bool(more)}{more}>{inner}</{tag}>'
 
 
-def table(
-    name: str,
-    caption: str,
-    head: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-) -> str:
+def table(name: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table that scrolls by itself where it is too wide."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
     lines = []

@@ -29,14 +29,9 @@ class Progress:
         if show or (show is None and not self.lines):
             from tqdm.auto import tqdm
 
-            self.bar = tqdm(
-                total=total,
-                initial=initial,
-                desc=title,
-                unit=unit,
-                unit_scale=True,
-                smoothing=0,  # the time left from the mean speed: parts of the work differ much
-            )
+            # No smoothing: the time left from the mean speed, for parts of the work differ much.
+            how: dict[str, Any] = {"unit": unit, "unit_scale": True, "smoothing": 0}
+            self.bar = tqdm(total=total, initial=initial, desc=title, **how)
         self.begin = self.last = time.monotonic()
         self.shown = initial
 

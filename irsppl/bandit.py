@@ -86,7 +86,9 @@ class Bandit(eqx.Module):
         self.end = _slot(End, self.end, constraints)
         self.access, periods = _slot(Access, access, constraints).fit(num_arms, periods, self.end)
         self.arrivals = _slot(Arrivals, read_delay(delay, num_arms, periods), constraints)
-        _check_together(self.limits)
+        for a, b in itertools.combinations(self.limits, 2):
+            if a.name not in b.beside and b.name not in a.beside:
+                raise ValueError(f"a {a.name} and a {b.name} together are not planned for")
         self.belief = sized(belief, periods)
         self.horizon = periods
         self.room = Room(periods)
@@ -145,7 +147,7 @@ class Bandit(eqx.Module):
             return _pull_unseen(self, jnp.asarray(arm))
         check_number("reward", reward)
         rewards = self.belief.as_rewards(arm, reward)
-        return self._settled(_pull(self, jnp.asarray(arm), rewards), arm, reward)
+        return self._settled(_played(advance, self, jnp.asarray(arm), rewards), arm, reward)
 
     def arrive(self, pull: Any, reward: Any) -> Bandit:
         """The reward of pull number `pull` (from 0, over all arms) has arrived."""
@@ -159,15 +161,13 @@ class Bandit(eqx.Module):
                 raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
         arm = self.pulled[jnp.asarray(pull)]
         rewards = self.belief.as_rewards(arm, reward)
-        return self._settled(_arrive(self, jnp.asarray(pull), rewards), arm, reward)
+        return self._settled(_played(deliver, self, jnp.asarray(pull), rewards), arm, reward)
 
     def _settled(self, played: tuple[Bandit, Array], arm: Any, reward: Any) -> Bandit:
         """The bandit after a reward, if its belief is one; what it has to say is said."""
         bandit, state = played
         belief = self.belief.settled(bandit.belief, state, arm, reward)
-        if belief is bandit.belief:
-            return bandit
-        return eqx.tree_at(lambda b: b.belief, bandit, belief)
+        return bandit if belief is bandit.belief else changed(bandit, belief=belief)
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -271,12 +271,6 @@ def _check_own(constraints: Any) -> None:
             )
 
 
-def _check_together(limits: tuple[Constraint, ...]) -> None:
-    for a, b in itertools.combinations(limits, 2):
-        if a.name not in b.beside and b.name not in a.beside:
-            raise ValueError(f"a {a.name} and a {b.name} together are not planned for")
-
-
 def check_bandit(bandit: Any) -> None:
     """For the top of every function that takes one."""
     if not isinstance(bandit, Bandit):
@@ -330,12 +324,6 @@ def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
     )
 
 
-@eqx.filter_jit
-def _pull(bandit: Bandit, arm: Array, reward: Array) -> tuple[Bandit, Array]:
-    after = advance(bandit, arm, reward)
-    return after, examined(bandit.belief, after.belief)
-
-
 def advance_unseen(bandit: Bandit, arm: Array) -> Bandit:
     """`pull` without a reward and without checks, for traced code."""
     return _record(bandit, arm, False, bandit.belief)
@@ -347,14 +335,12 @@ _pull_unseen = eqx.filter_jit(advance_unseen)
 def deliver(bandit: Bandit, pull: Array, reward: Array) -> Bandit:
     """`arrive` without checks, for traced code."""
     assert bandit.pulled is not None and bandit.seen is not None
-    return eqx.tree_at(
-        lambda b: (b.belief, b.seen),
-        bandit,
-        (bandit.belief.given(bandit.pulled[pull], reward), bandit.seen.at[pull].set(True)),
-    )
+    belief = bandit.belief.given(bandit.pulled[pull], reward)
+    return changed(bandit, belief=belief, seen=bandit.seen.at[pull].set(True))
 
 
 @eqx.filter_jit
-def _arrive(bandit: Bandit, pull: Array, reward: Array) -> tuple[Bandit, Array]:
-    after = deliver(bandit, pull, reward)
+def _played(step: Any, bandit: Bandit, which: Array, reward: Array) -> tuple[Bandit, Array]:
+    """`advance` or `deliver`, and what is to be said of the belief after it."""
+    after = step(bandit, which, reward)
     return after, examined(bandit.belief, after.belief)

@@ -15,6 +15,7 @@ import numpy as np
 
 from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, is_listing, side_key
 from irsppl._cluster import check_client, spread
+from irsppl._fields import changed
 from irsppl._running import RunningMean
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
@@ -22,19 +23,11 @@ from irsppl.beliefs import InKernels, Upkeep
 from irsppl.beliefs._cloud import Cloud
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
-from irsppl.penalties import (
-    MOST_QUADRATURES,
-    TOWER,
-    ControlVariate,
-    Inner,
-    Penalty,
-    brief_serves,
-    brief_values,
-    exact_max_after,
-    find_penalty,
-    mean_controls,
-    set_controls,
-)
+from irsppl.penalties import Inner, Penalty, find_penalty
+from irsppl.penalties._base import MOST_QUADRATURES, exact_max_after
+from irsppl.penalties._brief import TOWER, brief_values
+from irsppl.penalties._brief import serves as brief_serves
+from irsppl.penalties._control_variates import ControlVariate, mean_controls, set_controls
 from irsppl.results import finite_result
 
 # Path values with known means that steady the sampled bounds, most useful first.
@@ -78,11 +71,9 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
         outcome = prefix(outcome, bandit.size)
     elif have < bandit.size:  # arrays keep the first horizon's size; the padding is never read
         padding = ((0, 0), (0, bandit.size - have))
-        rewards = jnp.pad(outcome.rewards, padding, mode="edge")
-        outcome = eqx.tree_at(lambda o: o.rewards, outcome, rewards)
-        if outcome.delays is not None:
-            delays = jnp.pad(outcome.delays, padding, mode="edge")
-            outcome = eqx.tree_at(lambda o: o.delays, outcome, delays)
+        tables = {"rewards": outcome.rewards, "delays": outcome.delays}
+        longer = {n: jnp.pad(t, padding, mode="edge") for n, t in tables.items() if t is not None}
+        outcome = changed(outcome, **longer)
     bandit.belief.check_reward(np.arange(bandit.num_arms)[:, None], outcome.rewards)
     solve = eqx.Partial(_inner, penalty) if penalty.traceable else penalty.inner
     inner = solve(bandit, outcome)
@@ -195,10 +186,7 @@ def bound(
         what = f"the bound {name}"
         finite_result(bandit, what, value=e.value, stderr=e.stderr, regret_bound=e.regret_bound)
     if isinstance(bandit.belief, Cloud) and bandit.belief.is_approximate:
-        estimates = {
-            name: dataclasses.replace(estimate, approximate=True)
-            for name, estimate in estimates.items()
-        }
+        estimates = {n: dataclasses.replace(e, approximate=True) for n, e in estimates.items()}
     if not several:
         return estimates[next(iter(named))]
     return Bounds({name: estimates[name] for name in named}, picked)
@@ -236,22 +224,17 @@ def fit_penalty(bandit: Bandit, penalty: Penalty, key: Any, controls: dict[str, 
     return penalty.fitted(bandit, lambda at, n: draw_outcomes(bandit, pilot, at, n), controls)
 
 
+@dataclasses.dataclass(frozen=True)
 class Sampler:
     """Inner values over futures, turned into estimates."""
 
-    def __init__(
-        self,
-        bandit: Bandit,
-        sampled: list[Penalty],
-        controls: dict[str, float],
-        benchmark: float | None,
-        progress: bool | None,
-        workers: int | None,
-        client: Any = None,
-    ):
-        self.bandit, self.sampled, self.controls = bandit, sampled, controls
-        self.benchmark, self.progress, self.workers = benchmark, progress, workers
-        self.client = client
+    bandit: Bandit
+    sampled: list[Penalty]
+    controls: dict[str, float]
+    benchmark: float | None
+    progress: bool | None
+    workers: int | None
+    client: Any = None
 
     def __call__(self, key: Any, count: int, exact: dict[str, float]) -> dict[str, Bound]:
         return self.estimates(self.values(key, count), exact)
@@ -266,17 +249,9 @@ class Sampler:
         if not self.controls:
             needed += mean_controls(self.bandit)
         title = ", ".join(p.label for p in self.sampled) or "ts"
-        return inner_values(
-            self.bandit,
-            needed,
-            key,
-            count,
-            start=start,
-            progress=self.progress,
-            title=title,
-            workers=self.workers,
-            client=self.client,
-        )
+        where: dict[str, Any] = {"workers": self.workers, "client": self.client}
+        where |= {"progress": self.progress, "title": title, "start": start}
+        return inner_values(self.bandit, needed, key, count, **where)
 
     def estimates(self, values: dict[str, np.ndarray], exact: dict[str, float]) -> dict[str, Bound]:
         """Bounds from inner values, and from those known exactly."""

@@ -161,13 +161,9 @@ def _read_model(path: str) -> tuple[Any, Any]:
 
     model = load_model_file(find_model(path))
     options = {"values": model.values, "mean": model.mean, "reward_site": model.reward_site}
-    if model.joint:
-        belief = from_numpyro_joint(model.functions[0], num_arms=model.num_arms, **options)
-    elif len(model.functions) == 1:
-        belief = from_numpyro(model.functions[0], num_arms=model.num_arms, **options)
-    else:
-        belief = from_numpyro(model.functions, **options)
-    return belief, model.labels
+    read: Any = from_numpyro_joint if model.joint else from_numpyro
+    arms = model.functions[0] if len(model.functions) == 1 else model.functions
+    return read(arms, num_arms=model.num_arms, **options), model.labels
 
 
 def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -181,19 +177,10 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     penalties = args.penalty or ["irs.v-zero-separable" if late else "irs.v-zero"]
     bounds = bound(bandit, penalties, args.seed, args.samples)
     assert isinstance(bounds, dict)
+    figures = ("value", "stderr", "regret_bound", "regret_stderr", "exact", "approximate")
     result = _instance(args, bandit) | {
         "samples": args.samples,
-        "bounds": {
-            name: {
-                "value": b.value,
-                "stderr": b.stderr,
-                "regret_bound": b.regret_bound,
-                "regret_stderr": b.regret_stderr,
-                "exact": b.exact,
-                "approximate": b.approximate,
-            }
-            for name, b in bounds.items()
-        },
+        "bounds": {name: {n: getattr(b, n) for n in figures} for name, b in bounds.items()},
         "tightest": bounds.tightest.penalty,
     }
     if args.out:
@@ -218,14 +205,9 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     _check_out(args)
     bandit = _bandit(args)
-    data = simulate(
-        bandit,
-        args.policy or ["ts"],
-        args.seed,
-        args.replications,
-        _numbers("--truth", args.truth),
-        per_period=args.per_period,
-    )
+    policies, truth = args.policy or ["ts"], _numbers("--truth", args.truth)
+    run = (bandit, policies, args.seed, args.replications, truth)
+    data = simulate(*run, per_period=args.per_period)
     table = summary(data)
     root = math.sqrt(data.sizes["replication"])
     result = _instance(args, bandit) | {"replications": args.replications, "policies": {}}
@@ -274,15 +256,8 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     if study.left_out:
         _note(f"left out, because this version does not have them: {', '.join(study.left_out)}")
     with connected(args.dask) if args.dask else contextlib.nullcontext() as client:
-        result = run_study(
-            study,
-            args.replications,
-            args.out,
-            args.seed,
-            compare=args.compare,
-            shared_stream=args.shared_stream,
-            client=client,
-        )
+        options = {"compare": args.compare, "shared_stream": args.shared_stream, "client": client}
+        result = run_study(study, args.replications, args.out, args.seed, **options)
     data, folder = result.data, result.folder
     table = study_table(data)
     files = sorted(str(path) for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
@@ -425,10 +400,6 @@ def _end_at_once(*_: Any) -> None:
     os._exit(130)
 
 
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    _note(f"warning: {_one_line(message)}")
-
-
 def _clean(value: Any) -> Any:
     """JSON has no NaN and no infinity: they become null."""
     if isinstance(value, dict):
@@ -476,7 +447,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _end_at_once)
     try:
         with _own_output(), warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: _note(f"warning: {_one_line(message)}")
             result, text = _COMMANDS[args.command](args)
         print(_json(result) if args.json else text.rstrip("\n"), flush=True)
     except BrokenPipeError:  # the reader has seen enough

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from irsppl._checks import numbered_keys
 from irsppl.bandit import Bandit
 from irsppl.beliefs import InKernels
 from irsppl.outcomes import Outcome
@@ -38,8 +39,7 @@ def draw_outcomes(
 
 def outcome_keys(key: Array, start: int, count: int) -> Array:
     """The keys of futures number start, ..., start + count - 1."""
-    numbers = jnp.arange(start, start + count, dtype=jnp.uint32)
-    return jax.vmap(lambda number: jax.random.fold_in(_outcome_key(key), number))(numbers)
+    return numbered_keys(_outcome_key(key), np.arange(start, start + count, dtype=np.uint32))
 
 
 def _outcome_key(key: Array) -> Array:

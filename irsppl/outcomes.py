@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_floats, as_numbers, is_concrete, require_finite
+from irsppl._fields import changed
 
 
 class Outcome(eqx.Module):
@@ -32,12 +33,7 @@ class Outcome(eqx.Module):
     periods: Int[Array, ""] | None = None
 
     def __init__(
-        self,
-        means: Any,
-        rewards: Any,
-        belief: Any = None,
-        delays: Any = None,
-        periods: Any = None,
+        self, means: Any, rewards: Any, belief: Any = None, delays: Any = None, periods: Any = None
     ):
         self.means = as_floats("means", means)
         self.rewards = as_floats("rewards", rewards, ndim=2).astype(self.means.dtype)
@@ -60,7 +56,7 @@ class Outcome(eqx.Module):
 
     def bare(self) -> Outcome:
         """The same without the belief that came with it: what a policy is played against."""
-        return eqx.tree_at(lambda o: o.belief, self, None, is_leaf=lambda x: x is None)
+        return changed(self, belief=None)
 
     def __repr__(self) -> str:
         if is_concrete(self.means) and isinstance(self.means, (jax.Array, np.ndarray)):
@@ -72,8 +68,7 @@ class Outcome(eqx.Module):
 
 def _as_delays(delays: Any, shape: tuple[int, ...]) -> Array:
     if is_concrete(delays):
-        host = as_numbers("delays", delays)
-        host = np.real(host).astype(np.float64)
+        host = np.real(as_numbers("delays", delays)).astype(np.float64)
         if host.shape != shape or not np.all((host >= 0) & (host == np.rint(host))):
             raise ValueError(
                 "delays must be one whole number of at least 0 (or infinity) for each of "
@@ -94,10 +89,8 @@ def _as_periods(periods: Any) -> Array:
 
 def prefix(outcome: Outcome, length: int) -> Outcome:
     """The outcome with its rewards cut to the first `length` pulls of each arm."""
-    outcome = eqx.tree_at(lambda o: o.rewards, outcome, jnp.asarray(outcome.rewards)[:, :length])
-    if outcome.delays is not None:
-        outcome = eqx.tree_at(lambda o: o.delays, outcome, outcome.delays[:, :length])
-    return outcome
+    delays = None if outcome.delays is None else outcome.delays[:, :length]
+    return changed(outcome, rewards=jnp.asarray(outcome.rewards)[:, :length], delays=delays)
 
 
 # Arms x pulls of the futures that the host works on at once: their arrays take some 30 MB.

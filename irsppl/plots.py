@@ -244,15 +244,8 @@ def _panels(count: int, given: Sequence[Axes] | None) -> np.ndarray:
 
     rows = -(-count // 4)
     columns = -(-count // rows)
-    figure, grid = plt.subplots(
-        rows,
-        columns,
-        figsize=(1.5 + 2.8 * columns, 1 + 3 * rows),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    figure = plt.figure(figsize=(1.5 + 2.8 * columns, 1 + 3 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for spare in grid.ravel()[count:]:
         figure.delaxes(spare)
     for panel in grid.ravel()[:count]:  # sharing an axis hides its numbers

@@ -28,9 +28,8 @@ def finite_result(bandit: Bandit, what: str, **numbers: Any) -> None:
 
 def _cause(bandit: Bandit) -> str:
     belief = bandit.belief
-    means, spread = (
-        np.asarray(x, np.float64) for x in (belief.predictive_mean(), belief.mean_sd())
-    )
+    means = np.asarray(belief.predictive_mean(), np.float64)
+    spread = np.asarray(belief.mean_sd(), np.float64)
     state = f"Its {type(belief).__name__} belief has means {means} and standard deviations {spread}"
     if not np.all(np.isfinite(spread)):
         return f"{state}: where these are infinite, give a prior with lighter tails"
@@ -47,28 +46,27 @@ def simulation_dataset(
     def join(name: str) -> np.ndarray:
         return np.concatenate([part[name] for part in parts], axis=1)
 
-    for name in ("value", "reward", "regret"):
-        for label, row in zip(labels, join(name), strict=True):
-            finite_result(bandit, f"policy {label}", **{name: row})
     data = xr.Dataset(
-        {
-            "value": (("policy", "replication"), join("value")),
-            "reward": (("policy", "replication"), join("reward")),
-            "regret": (("policy", "replication"), join("regret")),
-            "pulls": (("policy", "replication", "arm"), join("pulls").astype(np.int32)),
-        },
         coords={"policy": labels, "arm": list(bandit.arm_labels)},
         attrs={"horizon": int(bandit.remaining), "belief": type(bandit.belief).__name__},
     )
-    data["value"].attrs["long_name"] = "sum of the true means of the pulled arms"
-    data["reward"].attrs["long_name"] = "sum of the realised rewards"
-    data["regret"].attrs["long_name"] = "value of the best arm throughout, less value"
+    meanings = {
+        "value": "sum of the true means of the pulled arms",
+        "reward": "sum of the realised rewards",
+        "regret": "value of the best arm throughout, less value",
+    }
+    for name, words in meanings.items():
+        rows = join(name)
+        for label, row in zip(labels, rows, strict=True):
+            finite_result(bandit, f"policy {label}", **{name: row})
+        data[name] = (("policy", "replication"), rows, {"long_name": words})
+    data["pulls"] = (("policy", "replication", "arm"), join("pulls").astype(np.int32))
     if "news" in parts[0]:
         luck = join("news")
         for name in ("value", "regret"):
-            rows = [steadied(r, c) for r, c in zip(data[name].values, luck, strict=True)]
+            steady = [steadied(r, c) for r, c in zip(data[name].values, luck, strict=True)]
             meaning = {"long_name": f"{name} less the luck that the path's rewards explain"}
-            data[f"steadied_{name}"] = (("policy", "replication"), np.stack(rows), meaning)
+            data[f"steadied_{name}"] = (("policy", "replication"), np.stack(steady), meaning)
     if "ess" in parts[0]:
         meaning = {"long_name": "least effective sample size that a decision was made with"}
         data["effective_sample_size"] = (("policy", "replication"), join("ess"), meaning)

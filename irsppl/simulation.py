@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -22,6 +21,7 @@ from irsppl._checks import (
     check_flag,
     check_run,
     is_listing,
+    numbered_keys,
     require_finite,
     side_key,
 )
@@ -31,17 +31,17 @@ from irsppl.bandit import Bandit, check_bandit
 from irsppl.beliefs import Upkeep
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._subclouds import warn_simulated
-from irsppl.engine import Kernel
 from irsppl.engine import kernel as find_kernel
 from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
-from irsppl.penalties import after_pending_batch, find_penalty
+from irsppl.penalties import find_penalty
+from irsppl.penalties._base import after_pending_batch
 from irsppl.penalties._replay import can_replay, news
 from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck, FunctionPolicy, PlainPolicy
 from irsppl.policies.irs import IRS
-from irsppl.policies.paths import FutureKernel, Play, Played, player, seeds_of
+from irsppl.policies.paths import Play, player, seeds_of
 
 # Decisions of `action_probabilities` made side by side.
 _BATCH = 64
@@ -55,12 +55,6 @@ class Decision(NamedTuple):
 
     arm: int
     probability: float
-
-
-def fresh_key() -> Array:
-    """A key from the operating system's entropy."""
-    high, low = np.random.SeedSequence().generate_state(2)
-    return jax.random.fold_in(jax.random.key(int(high)), low)
 
 
 @eqx.filter_jit
@@ -93,7 +87,11 @@ def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool)
 
 
 def _key(key: Any) -> Array:
-    return fresh_key() if key is None else as_key(key)
+    """The key that is given; None: one from the operating system's entropy."""
+    if key is not None:
+        return as_key(key)
+    high, low = np.random.SeedSequence().generate_state(2)
+    return jax.random.fold_in(jax.random.key(int(high)), low)
 
 
 def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000) -> Decision:
@@ -123,14 +121,7 @@ def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
 @eqx.filter_jit
 def decide_many(policy: Policy, keys: Array, bandit: Bandit) -> Array:
     """Arms of a traceable policy, one for each key of `keys` [parts, side by side]."""
-    arms = jax.lax.map(jax.vmap(lambda key: policy(key, bandit)), keys)
-    return arms.ravel()
-
-
-@jax.jit
-def _batch_of_keys(key: Array, first: Array) -> Array:
-    numbers = first + jnp.arange(_BATCH, dtype=jnp.uint32)
-    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)[None]
+    return jax.lax.map(jax.vmap(lambda key: policy(key, bandit)), keys).ravel()
 
 
 def action_probabilities(
@@ -170,35 +161,18 @@ def _count(
         arms = np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, num_samples)), int)
     elif policy.traceable:
         # Always the same number side by side: another num_samples compiles nothing.
-        parts = [
-            np.asarray(decide_many(policy, _batch_of_keys(key, np.uint32(first)), bandit))
-            for first in range(0, num_samples, _BATCH)
-        ]
+        numbers = np.arange(-(-num_samples // _BATCH) * _BATCH, dtype=np.uint32)
+        batches = [numbered_keys(key, part)[None] for part in numbers.reshape(-1, _BATCH)]
+        parts = [np.asarray(decide_many(policy, keys, bandit)) for keys in batches]
         arms = np.concatenate(parts)[:num_samples]  # the last ones are surplus
         for arm in np.unique(arms):
             read(arm)
     else:
         keys = [jax.random.fold_in(key, number) for number in range(num_samples)]
         with seeded(key):
-            arms = np.array(
-                [read(policy.player(seed_of(k), bandit).decide(k, bandit)) for k in keys]
-            )
+            made = [policy.player(seed_of(k), bandit).decide(k, bandit) for k in keys]
+            arms = np.array(list(map(read, made)))
     return np.bincount(np.where(arms < 0, bandit.num_arms, arms), minlength=bandit.num_arms + 1)
-
-
-def _plays(kernel: Kernel | None, threads: int) -> FutureKernel | None:
-    """The kernel's paths along futures, cut to as many as there are seeds."""
-    if kernel is None:
-        return None
-
-    def play(futures: Outcome, seeds: np.ndarray) -> Played:
-        rewards, delays, periods = (
-            None if field is None else np.asarray(field)[: len(seeds)]
-            for field in (futures.rewards, futures.delays, futures.periods)
-        )
-        return kernel.played(rewards, seeds, delays, periods, threads)
-
-    return play
 
 
 # ------------------------------------------------------------------ simulate
@@ -209,9 +183,8 @@ def name_policies(policies: Any) -> dict[str, Policy]:
     if isinstance(policies, Mapping):
         items = [(str(label), policy) for label, policy in policies.items()]
     else:
-        items = []
-        for policy in policies if is_listing(policies) else [policies]:
-            items.append((_label(policy, find_policy(policy)), policy))
+        several = policies if is_listing(policies) else [policies]
+        items = [(_label(policy, find_policy(policy)), policy) for policy in several]
     if not items:
         raise ValueError("policies must name at least one policy")
     labels = [label for label, _ in items]
@@ -238,12 +211,10 @@ def _label(given: Any, found: Policy) -> str:
 def _describe(policy: Policy) -> str:
     if isinstance(policy, IRS):
         return policy.penalty.label
-    fields = {
-        name: value
-        for name, value in vars(policy).items()
-        if isinstance(value, (bool, int, float, str))
-    }
-    settings = ", ".join(f"{name}={value}" for name, value in fields.items())
+    plain = (bool, int, float, str)
+    settings = ", ".join(
+        f"{n}={value}" for n, value in vars(policy).items() if isinstance(value, plain)
+    )
     return f"{policy.name}({settings})" if settings else policy.name
 
 
@@ -359,7 +330,7 @@ class _Play:
             # Where futures and inner values are XLA programs, only a chunk's paths share cores.
             within = 1 if across > 1 else threads
             self.players = [
-                player(policy, bandit, self.key, label, self.total, _plays(kernels[label], within))
+                player(policy, bandit, self.key, label, self.total, kernels[label], within)
                 for label, policy in self.policies.items()
             ]
         return run_chunks(self._draw, self._work, list(plan), progress, title, across)
@@ -381,19 +352,13 @@ class _Play:
             played = play(futures, self.first + start, count)
             actions = played.arms[:, : int(bandit.remaining)]
             rows.append(_account(actions, truth, rewards, best, self.per_period))
-            if isinstance(bandit.belief, Cloud):
-                rows[-1].update(_quality(played))
+            if isinstance(bandit.belief, Cloud):  # how good the clouds were, and whether they moved
+                rows[-1]["ess"] = np.full(count, np.nan) if played.ess is None else played.ess
+                rows[-1]["poor"] = np.zeros(count, bool) if played.poor is None else played.poor
+                rows[-1]["moved"] = np.full(count, played.moved)
             if self.steady:
                 rows[-1]["news"] = news(bandit, futures, actions)
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def _quality(played: Played) -> dict[str, np.ndarray]:
-    """How good the clouds of a chunk were: least effective sample size, whether poor, moved [S]."""
-    count = len(played.arms)
-    ess = np.full(count, np.nan) if played.ess is None else played.ess
-    poor = np.zeros(count, bool) if played.poor is None else played.poor
-    return {"ess": ess, "poor": poor, "moved": np.full(count, played.moved)}
 
 
 def _tell_quality(labels: list[str], parts: list[dict[str, np.ndarray]]) -> None:
@@ -434,10 +399,8 @@ def _account(
     num_arms = means.shape[1]
     pulls = np.stack([(actions == arm).sum(axis=1) for arm in range(num_arms)], axis=1)
     value = (pulls * means).sum(axis=1)
-    earned = np.concatenate(
-        [np.zeros((*pulls.shape, 1)), np.cumsum(rewards[: len(pulls)], axis=2, dtype=np.float64)],
-        axis=2,
-    )
+    so_far = np.cumsum(rewards[: len(pulls)], axis=2, dtype=np.float64)
+    earned = np.pad(so_far, ((0, 0), (0, 0), (1, 0)))
     reward = np.take_along_axis(earned, pulls[:, :, None], axis=2)[:, :, 0].sum(axis=1)
     row = {"value": value, "reward": reward, "regret": best - value, "pulls": pulls}
     if per_period:

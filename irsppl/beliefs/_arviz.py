@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from irsppl._checks import side_key
-from irsppl.beliefs._base import Belief
+from irsppl.beliefs._base import Belief, single_pulls
 from irsppl.beliefs._points import PointBelief
-from irsppl.outcomes import Outcome
 
 
 def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
@@ -24,7 +22,7 @@ def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
     """
     import arviz as az
 
-    outcomes = _outcomes(belief, jax.random.split(key, num_draws))
+    outcomes = single_pulls(belief, jax.random.split(key, num_draws))
     groups = {
         "posterior": {"mean_reward": np.asarray(outcomes.means)[None]},
         "posterior_predictive": {"reward": np.asarray(outcomes.rewards)[None, :, :, 0]},
@@ -40,11 +38,6 @@ def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
     if az.__version__.startswith("0."):
         return az.from_dict(**groups, coords=arms, dims=dims)
     return az.from_dict(groups, coords=arms, dims=dims)  # gives a DataTree
-
-
-@eqx.filter_jit
-def _outcomes(belief: Belief, keys: Array) -> Outcome:
-    return jax.vmap(lambda key: belief.draw(key, 1))(keys)
 
 
 def _prior_draws(belief: PointBelief, keys: Array) -> tuple[np.ndarray, np.ndarray]:

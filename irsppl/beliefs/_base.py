@@ -16,14 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._checks import (
-    MOST_PERIODS,
-    as_count,
-    as_key,
-    as_numbers,
-    is_concrete,
-    require_range,
-)
+from irsppl._checks import MOST_PERIODS, as_count, as_key, as_numbers, is_concrete, require_range
 from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._future import Future
 from irsppl.outcomes import Outcome
@@ -242,6 +235,12 @@ def _shown(values: np.ndarray) -> str:
     if values.size <= 8:
         return str(values.tolist())
     return f"{values.size} numbers from {values.min():g} to {values.max():g}"
+
+
+@eqx.filter_jit
+def single_pulls(belief: Belief, keys: Array) -> Outcome:
+    """Futures of one reward per arm, one for each key."""
+    return jax.vmap(lambda key: belief.draw(key, 1))(keys)
 
 
 # Jitted at module level: a loop of updates compiles once per belief type and shape.

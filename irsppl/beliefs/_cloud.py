@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from irsppl._checks import is_concrete
 from irsppl._fields import changed
@@ -23,14 +23,28 @@ class Cloud(Upkeep, PointBelief):
     Each future for bounds brings a fresh set of points, which its truth was drawn from.
     """
 
-    moving: eqx.AbstractVar[bool]  # whether points move, or are only reweighted
-    seen: eqx.AbstractVar[Array]  # rewards so far
-    rewards: eqx.AbstractVar[Array]
-    part: eqx.AbstractVar[Array]
-    rejuvenations: eqx.AbstractVar[Array]
-    inflation: eqx.AbstractVar[Array]
-    poor: eqx.AbstractVar[Array]
-    warned: eqx.AbstractVar[Array]
+    # `...` is the arms `[K]` where each has a cloud of its own, and nothing where they share one.
+    rewards: Float[Array, "... B"]  # what has been seen, padded with a possible reward
+    seen: Int[Array, "..."]  # rewards so far
+    part: Int[Array, "... N"]  # which sub-cloud a point belongs to
+    key: Array
+    rejuvenations: Int[Array, "..."]  # moves so far
+    tempered: Int[Array, "..."]  # rewards so far that took several moves
+    acceptance: Float[Array, "..."]  # of the last moves, NaN before the first
+    inflation: Float[Array, "..."]  # of the variance of a mean, by copies that moves did not part
+    step: Float[Array, "..."]  # of Hamiltonian moves
+    poor: Bool[Array, " K"]  # whether the last move left a large error
+    warned: Bool[Array, ""]
+    moving: bool = eqx.field(static=True)  # whether points move, or are only reweighted
+
+    def _begin(self, step: Any) -> None:
+        """Fields of a cloud that has seen nothing; step: as moves start with it."""
+        self.step = jnp.asarray(step, self.mu.dtype)
+        self.seen = self.rejuvenations = self.tempered = jnp.zeros(self.step.shape, jnp.int32)
+        self.acceptance = jnp.full_like(self.step, jnp.nan)
+        self.inflation = jnp.ones_like(self.step)
+        self.poor = jnp.zeros(self.num_arms, bool)
+        self.warned, self.moving = jnp.asarray(False), True
 
     @abc.abstractmethod
     def fresh(self, key: Array) -> PointBelief:
@@ -83,13 +97,18 @@ class Cloud(Upkeep, PointBelief):
         """
         return super().effective_sample_size() / self.inflation
 
+    @eqx.filter_jit
     def mean_error(self) -> Float[Array, " K"]:
         """Estimated standard error of the predictive means as Monte Carlo sums over the cloud.
 
         The larger of what the effective sample size implies and what the sub-clouds disagree by;
         plus or minus two of them covers 95 %. Infinite for a cloud that has collapsed.
         """
-        return _mean_errors(self)
+        ess = self.effective_sample_size()
+        if not self.is_independent:
+            return standard_error(self.mu, self.weights, self.part, ess)
+        each = jax.vmap(lambda mu, w, part, ess: standard_error(mu[:, None], w, part, ess)[0])
+        return each(self.mu, self.weights, self.part, ess)
 
     def __repr__(self) -> str:
         concrete = isinstance(self.seen, (np.ndarray, jax.Array)) and is_concrete(self.seen)
@@ -100,12 +119,3 @@ class Cloud(Upkeep, PointBelief):
             f"{super().__repr__()}; effective sample size {ess.min():.0f} at least, "
             f"{int(moves.sum())} rejuvenations"
         )
-
-
-@eqx.filter_jit
-def _mean_errors(belief: Cloud) -> Float[Array, " K"]:
-    ess = belief.effective_sample_size()
-    if not belief.is_independent:
-        return standard_error(belief.mu, belief.weights, belief.part, ess)
-    each = jax.vmap(lambda mu, w, part, ess: standard_error(mu[:, None], w, part, ess)[0])
-    return each(belief.mu, belief.weights, belief.part, ess)

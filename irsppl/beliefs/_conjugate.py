@@ -191,6 +191,11 @@ def path_sums(rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
     return jnp.pad(jnp.cumsum(rewards, axis=1), ((0, 0), (1, 0)))
 
 
+def per_arm(draw: Any, key: Array, num_arms: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    """`[K, *shape]`: draws of one of `jax.random`'s standard laws, each arm's by its own key."""
+    return jax.vmap(lambda k: draw(k, shape, dtype))(per_arm_keys(key, num_arms))
+
+
 def per_arm_keys(key: Array, num_arms: int) -> Array:
     """One key per arm, so that an arm's draws do not move when the horizon or K changes."""
     return jax.vmap(lambda a: jax.random.fold_in(key, a))(jnp.arange(num_arms))

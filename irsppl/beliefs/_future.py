@@ -67,7 +67,10 @@ def lattice(num_arms: int, size: int) -> tuple[np.ndarray, ...]:
 def at_counts(tables: Float[Array, "K N ..."], counts: Counts) -> Any:
     """tables[b] at counts[b] for every arm b: `[K, ...]`; of a lattice a list that broadcasts."""
     if isinstance(counts, tuple):
-        return [_whole(row, at) for row, at in zip(tables, counts, strict=True)]
+        return [  # rows at an axis of a lattice
+            row.reshape(at.shape + row.shape[1:]) if at.size == len(row) else row[at]
+            for row, at in zip(tables, counts, strict=True)
+        ]
     if isinstance(counts, np.ndarray) and np.array_equal(
         counts, np.broadcast_to(np.arange(tables.shape[1]), tables.shape[:2])
     ):
@@ -76,8 +79,3 @@ def at_counts(tables: Float[Array, "K N ..."], counts: Counts) -> Any:
     if counts.ndim == 0:
         counts = jnp.broadcast_to(counts, tables.shape[:1])
     return jax.vmap(lambda row, at: row[at])(tables, counts)
-
-
-def _whole(row: Float[Array, "N ..."], at: np.ndarray) -> Array:
-    """row[at], where `at` is an axis of a lattice."""
-    return row.reshape(at.shape + row.shape[1:]) if at.size == len(row) else row[at]

@@ -8,7 +8,6 @@ steps (for continuous latents) and single changes (for discrete ones) follow.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -154,23 +153,6 @@ class Fit(NamedTuple):
     slopes: Float[Array, "E d"]  # of z on each element of the discrete latents
 
 
-def _combinations(model: ArmModel) -> Params | None:
-    """Every combination of the discrete latents, while there are few."""
-    sites = [site for site in model.latents.values() if site.discrete]
-    if not sites or any(site.values is None for site in sites):
-        return None
-    sizes = [int(np.prod(site.shape, dtype=int)) for site in sites]
-    axes = [site.values for site, n in zip(sites, sizes, strict=True) for _ in range(n)]
-    if np.prod([float(len(axis)) for axis in axes]) > _MOST_COMBINATIONS:  # type: ignore[arg-type]
-        return None
-    flat = np.array(list(itertools.product(*axes)))  # type: ignore[arg-type]
-    ends = np.cumsum(sizes)
-    return {
-        site.name: jnp.asarray(flat[:, end - n : end].reshape((-1, *site.shape)))
-        for site, n, end in zip(sites, sizes, ends, strict=True)
-    }
-
-
 def _same(combinations: Params, discrete: Params) -> Array:
     """`[N, J]`: whether a point has a combination."""
     found: Any = True
@@ -189,7 +171,7 @@ def _fit(model: ArmModel, cloud: Cloud, weights: Float[Array, " N"]) -> Fit:
     weights = jnp.where(usable, weights, 0).astype(z.dtype)
     weights = weights / jnp.maximum(jnp.sum(weights), jnp.finfo(z.dtype).tiny)
     mean = weights @ z
-    combinations = _combinations(model)
+    combinations = model.combinations(_MOST_COMBINATIONS) if model.has_discrete else None
     if combinations is None:
         member = jnp.ones((count, 1), z.dtype)
     else:
@@ -277,7 +259,8 @@ def _independent(
 
     def score(cloud: Cloud) -> Array:
         """Posterior over proposal density, in logs: what independent moves compare."""
-        return _no_nan(densities(*cloud) - proposal_density(cloud))
+        ratio = densities(*cloud) - proposal_density(cloud)
+        return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)
 
     everything = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, offers)
     scores = jax.vmap(score)(everything)
@@ -287,16 +270,11 @@ def _independent(
         cloud, at = state
         new, there, dice = offer
         gain = _gain(there, at)
-        return (_choose(dice < gain, new, cloud), jnp.where(dice < gain, there, at)), jnp.mean(
-            jnp.exp(jnp.minimum(gain, 0))
-        )
+        state = _choose(dice < gain, new, cloud), jnp.where(dice < gain, there, at)
+        return state, jnp.mean(jnp.exp(jnp.minimum(gain, 0)))
 
     (moved, _), rates = jax.lax.scan(step, (start, scores[0]), (offers, scores[1:], dice))
     return moved, jnp.mean(rates)
-
-
-def _no_nan(x: Array) -> Array:
-    return jnp.where(jnp.isnan(x), -jnp.inf, x)
 
 
 def _gain(there: Array, here: Array) -> Array:
@@ -336,14 +314,11 @@ def _hamiltonian(
             num_integration_steps=_LEAPFROGS,
         )
         state, info = kernel.step(key, kernel.init(jnp.zeros_like(z)))
-        return z + fit.whole_root @ state.position, _zero_nan(info.acceptance_rate)
+        rate = info.acceptance_rate
+        return z + fit.whole_root @ state.position, jnp.where(jnp.isnan(rate), 0, rate)
 
     z, rates = jax.vmap(one)(cloud.z, cloud.discrete, sizes, jax.random.split(walk_key, count))
     return Cloud(z.astype(cloud.z.dtype), cloud.discrete), jnp.mean(rates)
-
-
-def _zero_nan(x: Array) -> Array:
-    return jnp.where(jnp.isnan(x), 0, x)
 
 
 def _change_discrete(

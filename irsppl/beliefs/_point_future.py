@@ -15,12 +15,6 @@ from irsppl.inner.nodes import expected_best_lattice
 _LATTICE_POINTS = 256
 
 
-def _cumulative(log_weights: Float[Array, " N"], lik: Float[Array, "T N"]) -> Float[Array, "T+1 N"]:
-    """Weights after the first 0..T rewards."""
-    steps = jnp.concatenate([log_weights[None], lik])
-    return jax.nn.softmax(jnp.cumsum(steps, axis=0), axis=-1)
-
-
 class SortedSums(eqx.Module):
     """Sums over points in the order of their means, so that a new lam is a look-up."""
 
@@ -60,7 +54,8 @@ class PointsFuture(IndependentFuture):
         log_likelihoods: Float[Array, "K T N"],
     ):
         self.mu, self.log_weights, self.log_likelihoods = mu, log_weights, log_likelihoods
-        self.weights = jax.vmap(_cumulative)(log_weights, log_likelihoods)
+        steps = jnp.concatenate([log_weights[:, None], log_likelihoods], axis=1)
+        self.weights = jax.nn.softmax(jnp.cumsum(steps, axis=1), axis=-1)
         self.sums = SortedSums(mu, self.weights)
 
     def means(self, counts: Counts) -> Array:

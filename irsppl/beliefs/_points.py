@@ -60,6 +60,11 @@ def normalise(log_weights: Array) -> Array:
     return log_weights - jax.scipy.special.logsumexp(log_weights, axis=-1, keepdims=True)
 
 
+def copied(tree: Any, count: int) -> Any:
+    """A leading axis of so many copies: one for each arm of a group."""
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * count), tree)
+
+
 class PointBelief(Belief, FiniteRewards):
     """Weighted points in the space of a model's latents, the same number for every arm."""
 
@@ -268,9 +273,7 @@ class Points(PointBelief, ExactLaws):
         mass = jnp.where(came <= n, jnp.exp(evidence[..., None] + ways), 0)[..., 0]
         means = jnp.einsum("ksn,kn->ks", jax.nn.softmax(joint, axis=-1), self.mu)
         order = jnp.argsort(means, axis=1)
-        return best_of(
-            jnp.take_along_axis(means, order, axis=1), jnp.take_along_axis(mass, order, axis=1)
-        )
+        return best_of(*(jnp.take_along_axis(each, order, axis=1) for each in (means, mass)))
 
     # ---- exact laws where rewards are few
     def law(self, n: int | None) -> list[Any] | None:
@@ -279,16 +282,13 @@ class Points(PointBelief, ExactLaws):
         weights /= weights.sum(axis=1, keepdims=True)
         mu = host64(self.mu)
         if n is None:
-            if self.kind == "quadrature":  # nodes stand for a continuous prior
-                return [Smooth(m, w) for m, w in zip(mu, weights, strict=True)]
-            return [merged(m, w) for m, w in zip(mu, weights, strict=True)]
+            kind = Smooth if self.kind == "quadrature" else merged  # nodes: a continuous prior
+            return [kind(m, w) for m, w in zip(mu, weights, strict=True)]
         laws: list[Any] = [None] * self.num_arms
         for model, group, params in zip(self.models, self.groups, self.params, strict=True):
             values = model.reward_values
-            if values is None:
-                return None
-            counts = compositions(n, len(values))
-            if counts is None:
+            counts = None if values is None else compositions(n, len(values))
+            if values is None or counts is None:
                 return None
             for place, arm in enumerate(group):
                 own = jax.tree.map(lambda leaf, i=place: leaf[i], params)
@@ -396,10 +396,9 @@ def why_impossible(kind: str, num_points: int) -> str:
     """Data with zero likelihood at every point leave no posterior; what that means."""
     if kind == "enumeration":
         return "it has zero likelihood whatever the latents are: the model rules it out"
-    more = (
-        "its cloud has" if kind == "particle" else "quadrature has"
-    ) + f" {num_points} points; give more with num_particles="
+    what = "its cloud" if kind == "particle" else "quadrature"
     return (
-        f"it has zero likelihood at every one of the points that stand for the latents. Either the "
-        f"model rules it out, or it is possible only for latents between these points ({more})"
+        "it has zero likelihood at every one of the points that stand for the latents. Either the "
+        "model rules it out, or it is possible only for latents between these points "
+        f"({what} has {num_points} points; give more with num_particles=)"
     )

@@ -133,8 +133,7 @@ def _forward(
         part = jax.value_and_grad(block_sum)(continuous, model, fixed, i)
         return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
 
-    value, gradient = jax.lax.fori_loop(0, data.blocks, add, start)
-    return value, gradient
+    return jax.lax.fori_loop(0, data.blocks, add, start)
 
 
 def _backward(model: ArmModel, gradient: Params, cotangent: Array) -> tuple[Params, None]:
@@ -193,16 +192,9 @@ def bring_in(
         power = jnp.where(rise < room, power + rise, 1)
         known = record(model, rewards, arms, seen, power)
         log_weights = jax.nn.log_softmax(log_weights + rise * row)
-        new = rejuvenate(
-            model,
-            params,
-            log_weights,
-            part,
-            lambda p: data_log_likelihood(model, p, known),
-            mean_of,
-            upkeep.step,
-            move_key,
-        )
+        of_data = functools.partial(data_log_likelihood, model, data=known)
+        cloud = (params, log_weights, part)
+        new = rejuvenate(model, *cloud, of_data, mean_of, upkeep.step, move_key)
         points = jax.tree.map(lambda old, new: new.astype(old.dtype), params, new.params)
         # Copies of a point that moves have not parted count as one: variances of means grow with
         # the squares of weights, as far as points remember where they started.

@@ -45,10 +45,6 @@ def parts_of(count: int) -> Int[np.ndarray, " N"]:
     return np.arange(count) % num_parts(count)
 
 
-def sizes_of(count: int) -> Int[np.ndarray, " S"]:
-    return np.bincount(parts_of(count), minlength=num_parts(count))
-
-
 def widening(parts: int) -> float:
     """Two standard errors cover 95 % also where the error is estimated from few parts."""
     from scipy.special import ndtri, stdtrit
@@ -87,7 +83,7 @@ def thin(
     They weigh the same: of even weights every so-manyth point is taken.
     """
     chosen = np.empty((len(weights), count), np.int64)
-    sizes = sizes_of(count)
+    sizes = np.bincount(parts_of(count), minlength=num_parts(count))
     for c, own in enumerate(weights):
         order = np.argsort(means[c], kind="stable")
         picked = []

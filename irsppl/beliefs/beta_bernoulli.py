@@ -10,10 +10,10 @@ import numpy as np
 from jax.scipy.special import betainc, betaln, xlog1py, xlogy
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_floats, host64, is_concrete, require_pseudo_counts, same_arms
+from irsppl._checks import host64, is_concrete, require_pseudo_counts, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
+from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
 
@@ -26,9 +26,7 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
     beta: Float[Array, " K"]
 
     def __init__(self, alpha: Any, beta: Any):
-        self.alpha, self.beta = same_arms(
-            alpha=as_floats("alpha", alpha), beta=as_floats("beta", beta)
-        )
+        self.alpha, self.beta = same_arms(alpha=alpha, beta=beta)
         require_pseudo_counts("alpha", self.alpha)
         require_pseudo_counts("beta", self.beta)
 
@@ -41,17 +39,13 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
         return self.alpha + self.beta
 
     def check_reward(self, arm: Any, reward: Any) -> None:
-        if not is_concrete(reward):
-            return
-        given = np.asarray(reward)
-        if not np.all((given == 0) | (given == 1)):
+        if is_concrete(reward) and not np.all(np.isin(np.asarray(reward), (0, 1))):
             raise ValueError(f"reward of a Bernoulli arm must be 0 or 1, got {reward!r}")
 
     def given(self, arm: Array, reward: Array) -> Self:
         reward = jnp.asarray(reward, self.alpha.dtype)
-        return changed(
-            self, alpha=self.alpha.at[arm].add(reward), beta=self.beta.at[arm].add(1 - reward)
-        )
+        alpha, beta = self.alpha.at[arm].add(reward), self.beta.at[arm].add(1 - reward)
+        return changed(self, alpha=alpha, beta=beta)
 
     def posteriors_along(self, rewards: Array) -> Self:
         wins = path_sums(rewards.astype(self.alpha.dtype))
@@ -64,8 +58,8 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
         return theta, theta
 
     def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
-        keys = per_arm_keys(key, self.num_arms)
-        uniforms = jax.vmap(lambda k: jax.random.uniform(k, (horizon,), parameters.dtype))(keys)
+        kind = parameters.dtype
+        uniforms = per_arm(jax.random.uniform, key, self.num_arms, (horizon,), kind)
         return (uniforms < parameters[:, None]).astype(parameters.dtype)
 
     def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
@@ -144,13 +138,11 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
             return [Continuous(frozen("beta", a, b)) for a, b in zip(alpha, beta, strict=True)]
         wins = np.arange(n + 1)
         ways = -np.log(n + 1) - betaln(n - wins + 1, wins + 1)
-        return [
-            Discrete(
-                (a + wins) / (a + b + n),
-                np.exp(ways + betaln(wins + a, n - wins + b) - betaln(a, b)),
-            )
-            for a, b in zip(alpha, beta, strict=True)
-        ]
+        laws: list[Any] = []
+        for a, b in zip(alpha, beta, strict=True):
+            mass = np.exp(ways + betaln(wins + a, n - wins + b) - betaln(a, b))
+            laws.append(Discrete((a + wins) / (a + b + n), mass))
+        return laws
 
     def reward_tables(self) -> RewardTables:
         counts = np.stack([host64(self.beta), host64(self.alpha)], axis=1)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from irsppl._checks import as_floats, host64, is_concrete, require, require_finite, require_positive
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import FiniteRewards, RewardTables
-from irsppl.beliefs._conjugate import Conjugate, per_arm_keys
+from irsppl.beliefs._conjugate import Conjugate, per_arm, per_arm_keys
 
 # The mean of a Dirichlet arm has no elementary law. With G_c ~ Gamma(alpha_c) the sign of
 # sum_c (v_c - x) G_c is that of mu - x, and its characteristic function is a product, so both the
@@ -85,8 +85,8 @@ class DirichletCategorical(Conjugate, FiniteRewards):
         return probabilities @ self.values, probabilities
 
     def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
-        keys = per_arm_keys(key, self.num_arms)
-        uniforms = jax.vmap(lambda k: jax.random.uniform(k, (horizon,), parameters.dtype))(keys)
+        kind = parameters.dtype
+        uniforms = per_arm(jax.random.uniform, key, self.num_arms, (horizon,), kind)
         edges = jnp.cumsum(parameters, axis=1)[:, None, :-1]
         return self.values[jnp.sum(uniforms[..., None] >= edges, axis=-1)]
 
@@ -122,13 +122,8 @@ class DirichletCategorical(Conjugate, FiniteRewards):
             alpha = self.alpha[..., c, None]
             modulus = modulus - 0.5 * alpha * jnp.log1p(td**2)
             angle = angle + alpha * jnp.arctan(td)
-        return (
-            t,
-            jnp.asarray(_LOG_T[1] - _LOG_T[0], x.dtype),
-            jnp.exp(modulus),
-            angle,
-            (self.alpha * d).sum(-1),
-        )
+        step = jnp.asarray(_LOG_T[1] - _LOG_T[0], x.dtype)
+        return t, step, jnp.exp(modulus), angle, (self.alpha * d).sum(-1)
 
     def _cdf(self, x: Array) -> Array:
         low, high = self._mean_range()

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from irsppl.beliefs._points import Points
+from irsppl.beliefs._points import Points, copied
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
+    from irsppl.models import ArmModel
 
 
 def enumeration(models: Sequence[ArmModel], groups: Sequence[Sequence[int]], reason: str) -> Points:
@@ -30,14 +29,10 @@ def enumeration(models: Sequence[ArmModel], groups: Sequence[Sequence[int]], rea
     most = max(len(log_prior) for _, log_prior in listed)
     params, weights = [], []
     for (points, log_prior), group in zip(listed, groups, strict=True):
-        padded, log_weights = _pad(points, log_prior, most)
-        copies = len(group)
-        params.append(jax.tree.map(lambda leaf, n=copies: jnp.stack([leaf] * n), padded))
-        weights.append(jnp.stack([log_weights] * copies))
+        index = np.minimum(np.arange(most), len(log_prior) - 1)
+        log_weights = np.where(np.arange(most) < len(log_prior), log_prior[index], -np.inf)
+        padded = jax.tree.map(lambda leaf, i=index: leaf[i], points), jnp.asarray(log_weights)
+        own, even = copied(padded, len(group))
+        params.append(own)
+        weights.append(even)
     return Points(models, groups, params, weights, "enumeration", reason)
-
-
-def _pad(points: Params, log_prior: np.ndarray, most: int) -> tuple[Params, Array]:
-    index = np.minimum(np.arange(most), len(log_prior) - 1)
-    log_weights = np.where(np.arange(most) < len(log_prior), log_prior[index], -np.inf)
-    return jax.tree.map(lambda leaf: leaf[index], points), jnp.asarray(log_weights)

@@ -13,7 +13,7 @@ from irsppl.beliefs._base import Belief
 from irsppl.beliefs._joint import joint_enumeration
 from irsppl.beliefs.enumeration import enumeration
 from irsppl.beliefs.particles import DEFAULT_PARTICLES, JointParticles, Particles
-from irsppl.beliefs.quadrature import DEFAULT_NODES, LEAST_NODES, can_serve, quadrature
+from irsppl.beliefs.quadrature import DEFAULT_NODES, LEAST_NODES, Quadrature, can_serve
 from irsppl.models import ArmModel, read_arm
 
 # A cloud of fewer points is no picture of a prior.
@@ -86,15 +86,8 @@ def from_numpyro_joint(
         family, parameters = read.conjugate
         return getattr(beliefs, family)(**parameters)
     if representation in ("auto", "conjugate") and read.linear_gaussian is not None:
-        form = read.linear_gaussian
-        return beliefs.LinearGaussian(
-            features=form.features,
-            mean=form.mean,
-            cov=form.cov,
-            noise_sd=form.noise_sd,
-            offset=form.offset,
-            reason=f"{read.name} is linear in Gaussian latents, with Gaussian noise",
-        )
+        why = f"{read.name} is linear in Gaussian latents, with Gaussian noise"
+        return beliefs.LinearGaussian(**vars(read.linear_gaussian), reason=why)
     if representation == "conjugate":
         raise ValueError(
             f"{read.name} is not read as a conjugate joint model; use representation='particles'"
@@ -140,7 +133,7 @@ def _represent(
                 )
     if representation == "quadrature" or (not forced and all(map(can_serve, models))):
         nodes = _how_many(num_particles, DEFAULT_NODES, LEAST_NODES, "quadrature")
-        return quadrature(models, groups, nodes, _told(forced, "one continuous latent per arm"))
+        return Quadrature(models, groups, nodes, _told(forced, "one continuous latent per arm"))
     size = _how_many(num_particles, DEFAULT_PARTICLES, LEAST_PARTICLES, "particles")
     return Particles(models, groups, size, as_key(key), _why_particles(models, representation))
 

@@ -11,7 +11,6 @@ from jax.scipy.special import gammainc, gammaincc
 from jaxtyping import Array, Float
 
 from irsppl._checks import (
-    as_floats,
     host64,
     is_concrete,
     require,
@@ -21,7 +20,7 @@ from irsppl._checks import (
 )
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
+from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
@@ -35,17 +34,11 @@ class GammaExponential(Conjugate, ExactLaws):
     rate: Float[Array, " K"]
 
     def __init__(self, shape: Any, rate: Any):
-        self.shape, self.rate = same_arms(
-            shape=as_floats("shape", shape), rate=as_floats("rate", rate)
-        )
-        require(
-            "shape",
-            self.shape,
-            np.isfinite(self.shape) & (np.asarray(self.shape) > 1)
-            if is_concrete(self.shape)
-            else True,
-            "greater than 1 (the mean reward is infinite otherwise)",
-        )
+        self.shape, self.rate = same_arms(shape=shape, rate=rate)
+        if is_concrete(self.shape):
+            ok = np.isfinite(self.shape) & (np.asarray(self.shape) > 1)
+            valid = "greater than 1 (the mean reward is infinite otherwise)"
+            require("shape", self.shape, ok, valid)
         require_pseudo_counts("shape", self.shape)
         require_positive("rate", self.rate)
 
@@ -86,8 +79,8 @@ class GammaExponential(Conjugate, ExactLaws):
         return 1 / theta, 1 / theta
 
     def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
-        keys = per_arm_keys(key, self.num_arms)
-        draws = jax.vmap(lambda k: jax.random.exponential(k, (horizon,), parameters.dtype))(keys)
+        kind = parameters.dtype
+        draws = per_arm(jax.random.exponential, key, self.num_arms, (horizon,), kind)
         return draws * parameters[:, None]
 
     def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:

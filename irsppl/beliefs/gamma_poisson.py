@@ -10,18 +10,11 @@ import numpy as np
 from jax.scipy.special import gammainc
 from jaxtyping import Array, Float
 
-from irsppl._checks import (
-    as_floats,
-    host64,
-    is_concrete,
-    require_positive,
-    require_pseudo_counts,
-    same_arms,
-)
+from irsppl._checks import host64, is_concrete, require_positive, require_pseudo_counts, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
-from irsppl.inner.laws import Continuous, Discrete, frozen
+from irsppl.inner.laws import Continuous, Discrete, frozen, point
 
 
 class GammaPoisson(Conjugate, ExactLaws):
@@ -31,9 +24,7 @@ class GammaPoisson(Conjugate, ExactLaws):
     rate: Float[Array, " K"]
 
     def __init__(self, shape: Any, rate: Any):
-        self.shape, self.rate = same_arms(
-            shape=as_floats("shape", shape), rate=as_floats("rate", rate)
-        )
+        self.shape, self.rate = same_arms(shape=shape, rate=rate)
         require_pseudo_counts("shape", self.shape)
         require_positive("rate", self.rate)
 
@@ -77,9 +68,8 @@ class GammaPoisson(Conjugate, ExactLaws):
         return draw(keys, parameters).astype(parameters.dtype)
 
     def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:
-        return jax.random.poisson(key, n.astype(parameters.dtype) * parameters).astype(
-            parameters.dtype
-        )
+        kind = parameters.dtype
+        return jax.random.poisson(key, n.astype(kind) * parameters).astype(kind)
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
         require_positive("means", means)
@@ -107,13 +97,13 @@ class GammaPoisson(Conjugate, ExactLaws):
         pairs = list(zip(host64(self.shape), host64(self.rate), strict=True))
         if n is None:
             return [Continuous(frozen("gamma", a, scale=1 / b)) for a, b in pairs]
+        if n == 0:
+            return [point(a / b) for a, b in pairs]
         laws = []
         for a, b in pairs:
-            total = stats.nbinom(a, b / (b + n)) if n else None
-            most = int(total.isf(1e-18)) + 1 if total is not None else 0
-            counts = np.arange(most + 1)
-            mass = total.pmf(counts) if total is not None else np.ones(1)
-            laws.append(Discrete((a + counts) / (b + n), mass))
+            total = stats.nbinom(a, b / (b + n))
+            counts = np.arange(int(total.isf(1e-18)) + 2)
+            laws.append(Discrete((a + counts) / (b + n), total.pmf(counts)))
         return laws
 
     def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:

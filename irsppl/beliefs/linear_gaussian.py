@@ -12,9 +12,10 @@ import scipy
 from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_floats, host64, is_concrete, require_finite, require_positive
+from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactMax
 from irsppl.beliefs._base import Belief
-from irsppl.beliefs._conjugate import ConjugateFuture, path_sums, per_arm_keys
+from irsppl.beliefs._conjugate import ConjugateFuture, path_sums, per_arm
 from irsppl.beliefs._future import CorrelatedFuture, Counts, at_counts, lattice
 from irsppl.beliefs.normal_normal import NormalNormal
 from irsppl.outcomes import Outcome
@@ -123,10 +124,8 @@ class LinearGaussian(Belief, ExactMax):
         return self.root @ self.root.T
 
     def __repr__(self) -> str:
-        reason = f"; {self.reason}" if self.reason else ""
-        return (
-            f"LinearGaussian belief of {self.num_arms} correlated arms, {self.dim} weights{reason}"
-        )
+        what = f"LinearGaussian belief of {self.num_arms} correlated arms, {self.dim} weights"
+        return f"{what}; {self.reason}" if self.reason else what
 
     # ---- the three questions
     def predictive_mean(self) -> Array:
@@ -143,14 +142,9 @@ class LinearGaussian(Belief, ExactMax):
         v = f @ f + s**2
         spread = self.root @ f
         surprise = jnp.asarray(reward, x.dtype) - (x @ self.mean + self.offset[arm])
-        return eqx.tree_at(
-            lambda b: (b.mean, b.root),
-            self,
-            (
-                self.mean + spread * (surprise / v),
-                self.root - jnp.outer(spread, f / (v + s * jnp.sqrt(v))),
-            ),
-        )
+        mean = self.mean + spread * (surprise / v)
+        root = self.root - jnp.outer(spread, f / (v + s * jnp.sqrt(v)))
+        return changed(self, mean=mean, root=root)
 
     def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
@@ -190,8 +184,7 @@ class LinearGaussian(Belief, ExactMax):
     # ---- of the unknown means
     def _whitened(self, key: Array) -> Float[Array, " d"]:
         """Whitened weights, each with a key of its own."""
-        keys = per_arm_keys(key, self.dim)
-        return jax.vmap(lambda k: jax.random.normal(k, (), self.mean.dtype))(keys)
+        return per_arm(jax.random.normal, key, self.dim, (), self.mean.dtype)
 
     def sample_means(self, key: Array) -> Array:
         return self.predictive_mean() + self.features @ (self.root @ self._whitened(key))
@@ -207,8 +200,7 @@ class LinearGaussian(Belief, ExactMax):
 
     def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
         means = jnp.asarray(means, self.mean.dtype)
-        keys = per_arm_keys(key, self.num_arms)
-        noise = jax.vmap(lambda k: jax.random.normal(k, (horizon,), means.dtype))(keys)
+        noise = per_arm(jax.random.normal, key, self.num_arms, (horizon,), means.dtype)
         return means[:, None] + self.noise_sd[:, None] * noise
 
     def expected_max(self, lam: Any) -> Array:

@@ -10,18 +10,10 @@ import numpy as np
 from jax.scipy.special import betainc, gammaln
 from jaxtyping import Array, Float
 
-from irsppl._checks import (
-    as_floats,
-    host64,
-    is_concrete,
-    require,
-    require_finite,
-    require_positive,
-    same_arms,
-)
+from irsppl._checks import host64, is_concrete, require, require_finite, require_positive, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
+from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
@@ -39,10 +31,7 @@ class NormalInverseGamma(Conjugate, ExactLaws):
 
     def __init__(self, mean: Any, precision: Any, shape: Any, rate: Any):
         self.mean, self.precision, self.shape, self.rate = same_arms(
-            mean=as_floats("mean", mean),
-            precision=as_floats("precision", precision),
-            shape=as_floats("shape", shape),
-            rate=as_floats("rate", rate),
+            mean=mean, precision=precision, shape=shape, rate=rate
         )
         require_finite("mean", self.mean)
         require_positive("precision", self.precision)
@@ -106,8 +95,7 @@ class NormalInverseGamma(Conjugate, ExactLaws):
 
     def sample_rewards(self, key: Array, parameters: Any, horizon: int) -> Array:
         means, sds = parameters
-        keys = per_arm_keys(key, self.num_arms)
-        noise = jax.vmap(lambda k: jax.random.normal(k, (horizon,), means.dtype))(keys)
+        noise = per_arm(jax.random.normal, key, self.num_arms, (horizon,), means.dtype)
         return means[:, None] + sds[:, None] * noise
 
     def sample_sum(self, key: Array, parameters: Any, n: Array) -> Array:
@@ -149,17 +137,12 @@ class NormalInverseGamma(Conjugate, ExactLaws):
         return lam + scale * (tail - z * _student_cdf(-z, freedom))
 
     def law(self, n: int | None) -> list[Any]:
-        fields = (self.mean, self.precision, self.shape, self.rate)
-        laws: list[Any] = []
-        for m, kappa, a, b in zip(*map(host64, fields), strict=True):
-            if n == 0:
-                laws.append(point(m))
-                continue
-            share = 1.0 if n is None else n / (kappa + n)
-            laws.append(
-                Continuous(frozen("t", 2 * a, loc=m, scale=np.sqrt(share * b / (a * kappa))))
-            )
-        return laws
+        mean, kappa, a, b = map(host64, (self.mean, self.precision, self.shape, self.rate))
+        if n == 0:
+            return [point(m) for m in mean]
+        share = 1.0 if n is None else n / (kappa + n)
+        each = zip(2 * a, mean, np.sqrt(share * b / (a * kappa)), strict=True)
+        return [Continuous(frozen("t", df, loc=m, scale=s)) for df, m, s in each]
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         nu = host64(self.precision)

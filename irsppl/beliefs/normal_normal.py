@@ -10,10 +10,10 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_floats, host64, require_finite, require_positive, same_arms
+from irsppl._checks import host64, require_finite, require_positive, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
+from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm
 from irsppl.inner.laws import Continuous, frozen, point
 
 
@@ -25,11 +25,7 @@ class NormalNormal(Conjugate, ExactLaws):
     noise_sd: Float[Array, " K"]
 
     def __init__(self, mean: Any, sd: Any, noise_sd: Any):
-        self.mean, self.sd, self.noise_sd = same_arms(
-            mean=as_floats("mean", mean),
-            sd=as_floats("sd", sd),
-            noise_sd=as_floats("noise_sd", noise_sd),
-        )
+        self.mean, self.sd, self.noise_sd = same_arms(mean=mean, sd=sd, noise_sd=noise_sd)
         require_finite("mean", self.mean)
         require_positive("sd", self.sd)
         require_positive("noise_sd", self.noise_sd)
@@ -49,8 +45,7 @@ class NormalNormal(Conjugate, ExactLaws):
         require_finite("reward", reward)
 
     def given(self, arm: Array, reward: Array) -> Self:
-        nu = self.nu[arm]
-        mean, sd = self.mean[arm], self.sd[arm]
+        nu, mean, sd = self.nu[arm], self.mean[arm], self.sd[arm]
         gain = 1 / (nu + 1)
         return changed(
             self,
@@ -74,14 +69,12 @@ class NormalNormal(Conjugate, ExactLaws):
         return self.posteriors_along(rewards).mean
 
     def sample_parameters(self, key: Array) -> tuple[Array, Array]:
-        keys = per_arm_keys(key, self.num_arms)
-        normals = jax.vmap(lambda k: jax.random.normal(k, (), self.mean.dtype))(keys)
+        normals = per_arm(jax.random.normal, key, self.num_arms, (), self.mean.dtype)
         means = self.mean + self.sd * normals
         return means, means
 
     def sample_rewards(self, key: Array, parameters: Array, horizon: int) -> Array:
-        keys = per_arm_keys(key, self.num_arms)
-        noise = jax.vmap(lambda k: jax.random.normal(k, (horizon,), parameters.dtype))(keys)
+        noise = per_arm(jax.random.normal, key, self.num_arms, (horizon,), parameters.dtype)
         return parameters[:, None] + self.noise_sd[:, None] * noise
 
     def sample_sum(self, key: Array, parameters: Array, n: Array) -> Array:

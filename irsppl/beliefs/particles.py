@@ -13,13 +13,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from irsppl._fields import M, assemble
+from irsppl._fields import M, assemble, changed
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._joint import JointPoints, joint_means
 from irsppl.beliefs._moves import first_step, kronecker
@@ -61,19 +60,6 @@ def draw_set(model: ArmModel, key: Array, count: int) -> Params:
 class Particles(Cloud, Points):
     """Independent arms: each has its own cloud and its own record of rewards."""
 
-    rewards: Float[Array, "K B"]  # what has been seen, padded with a possible reward
-    seen: Int[Array, " K"]
-    part: Int[Array, "K N"]  # which sub-cloud a point belongs to
-    key: Array
-    rejuvenations: Int[Array, " K"]  # moves so far
-    tempered: Int[Array, " K"]  # rewards so far that took several moves
-    acceptance: Float[Array, " K"]  # of the last moves, NaN before the first
-    inflation: Float[Array, " K"]  # of the variance of a mean, by copies that moves did not part
-    step: Float[Array, " K"]  # of Hamiltonian moves
-    poor: Bool[Array, " K"]  # whether the last move left a large error
-    warned: Bool[Array, ""]
-    moving: bool = eqx.field(static=True)
-
     def __init__(
         self,
         models: Sequence[ArmModel],
@@ -93,15 +79,7 @@ class Particles(Cloud, Points):
             inside[list(group)] = model.support.inside
             step[list(group)] = first_step(model)
         self.rewards = jnp.tile(jnp.asarray(inside, self.mu.dtype)[:, None], (1, _BUFFER))
-        self.seen = jnp.zeros(self.num_arms, jnp.int32)
-        self.rejuvenations = jnp.zeros(self.num_arms, jnp.int32)
-        self.tempered = jnp.zeros(self.num_arms, jnp.int32)
-        self.acceptance = jnp.full(self.num_arms, jnp.nan, self.mu.dtype)
-        self.inflation = jnp.ones(self.num_arms, self.mu.dtype)
-        self.step = jnp.asarray(step, self.mu.dtype)
-        self.poor = jnp.zeros(self.num_arms, bool)
-        self.warned = jnp.asarray(False)
-        self.moving = True
+        self._begin(step)
 
     def fresh(self, key: Array) -> Points:
         sets = _sets(self.models, self.groups, key, self.num_points)
@@ -117,18 +95,16 @@ class Particles(Cloud, Points):
         more = horizon - self.rewards.shape[1]
         if more <= 0:
             return self
-        rewards = jnp.pad(self.rewards, ((0, 0), (0, more)), mode="edge")
-        return eqx.tree_at(lambda b: b.rewards, self, rewards)
+        return changed(self, rewards=jnp.pad(self.rewards, ((0, 0), (0, more)), mode="edge"))
 
     def given(self, arm: Array, reward: Array) -> Self:
-        updated = super().given(arm, reward)
-        updated = eqx.tree_at(lambda b: b.seen, updated, self.seen.at[arm].add(1))
+        updated = changed(super().given(arm, reward), seen=self.seen.at[arm].add(1))
         if not self.moving:
             return updated
         # The buffer's last place is overwritten once it is full; `update` makes room before that.
         place = jnp.minimum(self.seen[arm], self.rewards.shape[1] - 1)
         rewards = self.rewards.at[arm, place].set(jnp.asarray(reward, self.mu.dtype))
-        updated = eqx.tree_at(lambda b: b.rewards, updated, rewards)
+        updated = changed(updated, rewards=rewards)
         poor = 1 / jnp.sum(jnp.exp(2 * updated.log_weights[arm])) < _LEAST_ESS * self.num_points
         for g, group in enumerate(self.groups):
             here = jnp.any(jnp.asarray(group) == arm)
@@ -166,41 +142,26 @@ class Particles(Cloud, Points):
             lambda leaf, new: leaf.at[place].set(new[order]), self.params[group], moved.params
         )
         even, poor = _judged(mu[:, None], part, moved)
-        return eqx.tree_at(
-            _moved_fields,
+        return changed(
             self,
-            (
-                tuple(params),
-                self.mu.at[arm].set(mu[order]),
-                self.log_weights.at[arm].set(even),
-                next_key,
-                self.rejuvenations.at[arm].add(moved.moves),
-                self.tempered.at[arm].add((moved.moves > 1).astype(jnp.int32)),
-                self.acceptance.at[arm].set(moved.upkeep.acceptance),
-                self.inflation.at[arm].set(moved.upkeep.inflation),
-                self.step.at[arm].set(moved.upkeep.step),
-                self.poor.at[arm].set(poor[0]),
-                self.part.at[arm].set(jnp.asarray(part, jnp.int32)[order]),
-            ),
+            params=tuple(params),
+            mu=self.mu.at[arm].set(mu[order]),
+            log_weights=self.log_weights.at[arm].set(even),
+            key=next_key,
+            rejuvenations=self.rejuvenations.at[arm].add(moved.moves),
+            tempered=self.tempered.at[arm].add((moved.moves > 1).astype(jnp.int32)),
+            acceptance=self.acceptance.at[arm].set(moved.upkeep.acceptance),
+            inflation=self.inflation.at[arm].set(moved.upkeep.inflation),
+            step=self.step.at[arm].set(moved.upkeep.step),
+            poor=self.poor.at[arm].set(poor[0]),
+            part=self.part.at[arm].set(jnp.asarray(part, jnp.int32)[order]),
         )
 
 
 class JointParticles(Cloud, JointPoints):
     """Correlated arms: one cloud of the shared latents, one record of pulls and rewards."""
 
-    rewards: Float[Array, " B"]
-    arms: Int[Array, " B"]
-    seen: Int[Array, ""]
-    part: Int[Array, " N"]
-    key: Array
-    rejuvenations: Int[Array, ""]
-    tempered: Int[Array, ""]
-    acceptance: Float[Array, ""]
-    inflation: Float[Array, ""]
-    step: Float[Array, ""]
-    poor: Bool[Array, " K"]
-    warned: Bool[Array, ""]
-    moving: bool = eqx.field(static=True)
+    arms: Int[Array, " B"]  # whose rewards these are
 
     def __init__(self, model: ArmModel, num_particles: int, key: Array, reason: str):
         set_key, self.key = jax.random.split(key)
@@ -209,15 +170,7 @@ class JointParticles(Cloud, JointPoints):
         self.part = jnp.asarray(parts_of(num_particles), jnp.int32)
         self.rewards = jnp.full(_BUFFER, model.support.inside, self.mu.dtype)
         self.arms = jnp.zeros(_BUFFER, jnp.int32)
-        self.seen = jnp.asarray(0, jnp.int32)
-        self.rejuvenations = jnp.asarray(0, jnp.int32)
-        self.tempered = jnp.asarray(0, jnp.int32)
-        self.acceptance = jnp.asarray(jnp.nan, self.mu.dtype)
-        self.inflation = jnp.asarray(1, self.mu.dtype)
-        self.step = jnp.asarray(first_step(model), self.mu.dtype)
-        self.poor = jnp.zeros(self.num_arms, bool)
-        self.warned = jnp.asarray(False)
-        self.moving = True
+        self._begin(first_step(model))
 
     def fresh(self, key: Array) -> JointPoints:
         params = draw_set(self.model, key, self.num_points)
@@ -230,23 +183,17 @@ class JointParticles(Cloud, JointPoints):
         more = horizon - self.rewards.shape[0]
         if more <= 0:
             return self
-        buffers = (jnp.pad(self.rewards, (0, more), mode="edge"), jnp.pad(self.arms, (0, more)))
-        return eqx.tree_at(lambda b: (b.rewards, b.arms), self, buffers)
+        rewards = jnp.pad(self.rewards, (0, more), mode="edge")
+        return changed(self, rewards=rewards, arms=jnp.pad(self.arms, (0, more)))
 
     def given(self, arm: Array, reward: Array) -> Self:
-        updated = super().given(arm, reward)
-        updated = eqx.tree_at(lambda b: b.seen, updated, self.seen + 1)
+        updated = changed(super().given(arm, reward), seen=self.seen + 1)
         if not self.moving:
             return updated
         place = jnp.minimum(self.seen, self.rewards.shape[0] - 1)
-        updated = eqx.tree_at(
-            lambda b: (b.rewards, b.arms),
-            updated,
-            (
-                self.rewards.at[place].set(jnp.asarray(reward, self.mu.dtype)),
-                self.arms.at[place].set(jnp.asarray(arm, jnp.int32)),
-            ),
-        )
+        rewards = self.rewards.at[place].set(jnp.asarray(reward, self.mu.dtype))
+        arms = self.arms.at[place].set(jnp.asarray(arm, jnp.int32))
+        updated = changed(updated, rewards=rewards, arms=arms)
         poor = 1 / jnp.sum(jnp.exp(2 * updated.log_weights)) < _LEAST_ESS * self.num_points
         return jax.lax.cond(poor, lambda b: b._moved(self.log_weights), lambda b: b, updated)
 
@@ -268,42 +215,21 @@ class JointParticles(Cloud, JointPoints):
         )
         mu = joint_means(self.model, moved.params).astype(self.mu.dtype)
         even, poor = _judged(mu, part, moved)
-        return eqx.tree_at(
-            _moved_fields,
+        return changed(
             self,
-            (
-                moved.params,
-                mu,
-                even,
-                next_key,
-                self.rejuvenations + moved.moves,
-                self.tempered + (moved.moves > 1),
-                moved.upkeep.acceptance,
-                moved.upkeep.inflation,
-                moved.upkeep.step,
-                poor,
-                jnp.asarray(part, jnp.int32),
-            ),
+            params=moved.params,
+            mu=mu,
+            log_weights=even,
+            key=next_key,
+            rejuvenations=self.rejuvenations + moved.moves,
+            tempered=self.tempered + (moved.moves > 1),
+            poor=poor,
+            part=jnp.asarray(part, jnp.int32),
+            **moved.upkeep._asdict(),
         )
 
 
 # ---- shared by both
-
-
-def _moved_fields(b: Any) -> tuple[Any, ...]:
-    return (
-        b.params,
-        b.mu,
-        b.log_weights,
-        b.key,
-        b.rejuvenations,
-        b.tempered,
-        b.acceptance,
-        b.inflation,
-        b.step,
-        b.poor,
-        b.part,
-    )
 
 
 def _judged(
@@ -321,17 +247,13 @@ def _sets(
     models: Sequence[ArmModel], groups: Sequence[Sequence[int]], key: Array, count: int
 ) -> tuple[list[Params], list[Array]]:
     """Randomised sets of the arms of every group, and their log-weights."""
+    fold = jax.random.fold_in
     params = [
-        _group_sets(m, g, jax.random.fold_in(key, i), count)
+        # One set per arm of the group, each with its own randomisation, [G, N, ...].
+        jax.vmap(lambda arm, m=m, i=i: draw_set(m, fold(fold(key, i), arm), count))(np.array(g))
         for i, (m, g) in enumerate(zip(models, groups, strict=True))
     ]
     return params, [jnp.zeros((len(group), count)) for group in groups]
-
-
-def _group_sets(model: ArmModel, group: Sequence[int], key: Array, count: int) -> Params:
-    """One set per arm of the group, each with its own randomisation, `[G, N, ...]`."""
-    keys = jax.vmap(lambda arm: jax.random.fold_in(key, arm))(jnp.asarray(tuple(group)))
-    return jax.vmap(lambda k: draw_set(model, k, count))(keys)
 
 
 def _only(kind: type[M], belief: Any) -> M:

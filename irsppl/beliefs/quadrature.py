@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from irsppl._fields import changed
 from irsppl.beliefs._abilities import Upkeep
-from irsppl.beliefs._points import Points
+from irsppl.beliefs._points import Points, copied
 
 if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
     from irsppl.models import ArmModel, Params
@@ -68,10 +69,9 @@ class Quadrature(Points, Upkeep):
     ):
         params, weights = [], []
         for model, group in zip(models, groups, strict=True):
-            nodes, log_weights = _nodes(model, num_nodes)
-            copies = len(group)
-            params.append(jax.tree.map(lambda leaf, n=copies: jnp.stack([leaf] * n), nodes))
-            weights.append(jnp.stack([log_weights] * copies))
+            nodes, log_weights = copied(_nodes(model, num_nodes), len(group))
+            params.append(nodes)
+            weights.append(log_weights)
         super().__init__(models, groups, params, weights, "quadrature", reason)
         listed = [model.reward_values for model in self.models]
         size = max(_BUFFER if values is None else len(values) for values in listed)
@@ -103,10 +103,10 @@ class Quadrature(Points, Upkeep):
             return self
         rewards = jnp.pad(self.record.rewards, ((0, 0), (0, more)), mode="edge")
         times = jnp.pad(self.record.times, ((0, 0), (0, more)))
-        return eqx.tree_at(lambda b: (b.record.rewards, b.record.times), self, (rewards, times))
+        return changed(self, record=Record(rewards, times, self.record.seen))
 
     def for_simulation(self) -> Self:
-        return eqx.tree_at(lambda b: b.record, self, None, is_leaf=lambda x: x is None)
+        return changed(self, record=None)
 
     def recorded(self) -> tuple[Any, int]:
         if self.record is None:
@@ -130,7 +130,7 @@ class Quadrature(Points, Upkeep):
             self.record.times.at[arm, place].add(1),
             self.record.seen.at[arm].add(1),
         )
-        return eqx.tree_at(lambda b: b.record, updated, record)
+        return changed(updated, record=record)
 
     # ---- new nodes
     def _in_need(self) -> Bool[Array, " K"]:
@@ -174,6 +174,7 @@ class Quadrature(Points, Upkeep):
             stacklevel=3,
         )
 
+    @eqx.filter_jit
     def mean_error(self) -> Float[Array, " K"]:
         """Estimated error of the predictive means: how far each half of the nodes is from all.
 
@@ -184,7 +185,16 @@ class Quadrature(Points, Upkeep):
         there; infinite where they rise, because the data lie beyond the nodes, which can happen
         inside compiled programs only: elsewhere new nodes are laid.
         """
-        return _mean_error(self)
+        rows = []
+        for group, params in zip(self.groups, self.params, strict=True):
+            arms, order = np.array(group), _node_order(params)
+            mu = jnp.take_along_axis(self.mu[arms], order, axis=1)
+            logs = jnp.take_along_axis(self.log_weights[arms], order, axis=1)
+            every = _mean(logs, mu)
+            halves = [jnp.abs(_mean(logs[:, i::2], mu[:, i::2]) - every) for i in (0, 1)]
+            beyond = _beyond(logs, mu, every) + _beyond(logs[:, ::-1], mu[:, ::-1], every)
+            rows.append(jnp.maximum(*halves) + beyond)
+        return self._join(rows)
 
 
 def _node_order(params: Params) -> Int[Array, "G N"]:
@@ -194,21 +204,6 @@ def _node_order(params: Params) -> Int[Array, "G N"]:
 
 
 _needy = eqx.filter_jit(Quadrature._in_need)
-
-
-@eqx.filter_jit
-def _mean_error(belief: Quadrature) -> Float[Array, " K"]:
-    rows = []
-    for group, params in zip(belief.groups, belief.params, strict=True):
-        arms = np.array(group)
-        order = _node_order(params)
-        mu = jnp.take_along_axis(belief.mu[arms], order, axis=1)
-        logs = jnp.take_along_axis(belief.log_weights[arms], order, axis=1)
-        every = _mean(logs, mu)
-        halves = [jnp.abs(_mean(logs[:, i::2], mu[:, i::2]) - every) for i in (0, 1)]
-        beyond = _beyond(logs, mu, every) + _beyond(logs[:, ::-1], mu[:, ::-1], every)
-        rows.append(jnp.maximum(*halves) + beyond)
-    return belief._join(rows)
 
 
 def _mean(log_weights: Float[Array, "G N"], mu: Float[Array, "G N"]) -> Float[Array, " G"]:
@@ -229,13 +224,6 @@ def can_serve(model: ArmModel) -> bool:
     return model.dim == 1 and not model.has_discrete and model.has_icdf
 
 
-def quadrature(
-    models: Sequence[ArmModel], groups: Sequence[Sequence[int]], num_nodes: int, reason: str
-) -> Quadrature:
-    """The belief on `num_nodes` nodes per arm."""
-    return Quadrature(models, groups, num_nodes, reason)
-
-
 def _nodes(model: ArmModel, num_nodes: int) -> tuple[Params, Array]:
     from scipy.special import ndtr
 
@@ -245,7 +233,7 @@ def _nodes(model: ArmModel, num_nodes: int) -> tuple[Params, Array]:
     with jax.enable_x64(True):
         uniforms = jnp.asarray(ndtr(scores), jnp.float64)[:, None]
         nodes = jax.vmap(model.prior_from_uniforms)(uniforms)
-        host = jax.tree.map(lambda leaf: np.asarray(leaf), nodes)
+        host = jax.tree.map(np.asarray, nodes)
     for name, leaf in host.items():
         if not np.all(np.isfinite(leaf)):
             raise ValueError(
@@ -337,14 +325,11 @@ def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
     dtype = belief.mu.dtype
     params = list(belief.params)
     params[group] = {name: params[group][name].at[place].set(jnp.asarray(latent[order], dtype))}
-    return eqx.tree_at(
-        lambda b: (b.params, b.mu, b.log_weights),
+    return changed(
         belief,
-        (
-            tuple(params),
-            belief.mu.at[arm].set(jnp.asarray(means[order], dtype)),
-            belief.log_weights.at[arm].set(jnp.asarray(logs[order], dtype)),
-        ),
+        params=tuple(params),
+        mu=belief.mu.at[arm].set(jnp.asarray(means[order], dtype)),
+        log_weights=belief.log_weights.at[arm].set(jnp.asarray(logs[order], dtype)),
     )
 
 

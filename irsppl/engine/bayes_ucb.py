@@ -12,22 +12,22 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu import rng as random
 
 
 class BayesUCB(NamedTuple):
     """Each arm's last solved quantile, from which a search for the next begins."""
 
-    warm: NDArray[np.float64]  # [K]
-    normal: NDArray[np.float64]  # quantiles of the standard normal law by t, where they are wanted
+    warm: Floats  # [K]
+    normal: Floats  # quantiles of the standard normal law by t, where they are wanted
 
 
 @functools.lru_cache(maxsize=8)
-def normal_quantiles(periods: int) -> NDArray[np.float64]:
+def normal_quantiles(periods: int) -> Floats:
     """Standard normal quantiles 1 - 1/t for t = 0, .., periods (0 where there is none)."""
     inverse = NormalDist().inv_cdf
     return np.array([inverse(1.0 - 1.0 / t) if t > 1 else 0.0 for t in range(periods + 1)])

@@ -13,6 +13,7 @@ from irsppl.engine import verbs
 from irsppl.engine.limits import Given
 from irsppl.engine.situation import Situation
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
 from irsppl.inner.cpu.compiling import njit
@@ -32,26 +33,26 @@ class Purse(NamedTuple):
     The knapsacks count in cells of ``step`` units, rounded down (see `irsppl.budgets.Purse`).
     """
 
-    costs: NDArray[np.int64]  # [K]
-    grid_costs: NDArray[np.int64]  # [K]
-    ones: NDArray[np.int64]  # [K]
+    costs: Ints  # [K]
+    grid_costs: Ints  # [K]
+    ones: Ints  # [K]
     full: int  # money at the start
     step: int
     cheapest: int  # least cost, in units
     least_cells: int  # and in cells
     most_cells: int  # cost of the dearest, in cells
     capped: bool  # whether periods can run out before the money does
-    money: NDArray[np.int64]  # [1]
-    left: NDArray[np.int64]  # [2, 1]: money in cells, periods, for the solvers
-    values: NDArray[np.float64]  # [1, K]
-    best: NDArray[np.float64]  # [rows, cells + 1]
+    money: Ints  # [1]
+    left: Ints  # [2, 1]: money in cells, periods, for the solvers
+    values: Floats  # [1, K]
+    best: Floats  # [rows, cells + 1]
     choice: NDArray[np.int16]
-    payoffs: NDArray[np.float32]  # [1, K, N + 1]
-    table: NDArray[np.float32]
+    payoffs: Singles  # [1, K, N + 1]
+    table: Singles
     shape: tuple[int, int, int]
-    work: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
-    out: NDArray[np.float64]  # [1]
-    out_groups: NDArray[np.float32]  # [1]
+    work: tuple[Ints, Ints, Floats]
+    out: Floats  # [1]
+    out_groups: Singles  # [1]
     pulls: NDArray[np.int32]  # [1, K]
 
 
@@ -145,11 +146,7 @@ def _(purse, work, num_arms, periods):
     )
     # Any arm with a pull would be a first action; the most pulled one makes it like TS for long
     # horizons (paper, Proposition on asymptotic behaviour).
-    chosen = 0
-    for a in range(1, num_arms):
-        if work.counts[a] > work.counts[chosen]:
-            chosen = a
-    return chosen
+    return verbs.most_pulled(work.counts)
 
 
 @implements(verbs.reset, Purse)
@@ -195,13 +192,8 @@ def _(purse, remaining):
 @njit(**KERNEL)
 def _most_pulled(pulls: NDArray[np.int32]) -> int:
     """The arm with the most pulls; -1 where there are none."""
-    chosen = -1
-    most = 0
-    for a in range(pulls.size):
-        if pulls[a] > most:
-            most = pulls[a]
-            chosen = a
-    return chosen
+    chosen = verbs.most_pulled(pulls)
+    return chosen if pulls[chosen] > 0 else -1
 
 
 @implements(verbs.best_constant, Purse)

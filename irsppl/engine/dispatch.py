@@ -106,20 +106,11 @@ class _Built:
         state = self.state
         actions = np.full((seeds.size, length), -1, np.int16)
         family = self.family(self._futures(), self.rule.futures)
-        play(
-            self._rule(),
-            family._replace(**fields) if fields else family,
-            self._limits(given),
-            state.period,
-            state.remaining,
-            state.counts,
-            state.waiting,
-            given.rewards,
-            periods,
-            np.ascontiguousarray(seeds, np.uint64),
-            np.empty(4, np.uint64),
-            actions,
-        )
+        family = family._replace(**fields) if fields else family
+        parts = (self._rule(), family, self._limits(given))
+        now = (state.period, state.remaining, state.counts, state.waiting)
+        streams = (np.ascontiguousarray(seeds, np.uint64), np.empty(4, np.uint64))
+        play(*parts, *now, given.rewards, periods, *streams, actions)
         return actions
 
     def paths(self, *given: Any, **options: Any) -> np.ndarray:

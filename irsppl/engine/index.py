@@ -35,10 +35,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
+from irsppl.inner.arrays import Floats, Ints
 
 # Bisection halvings after which arms still together count as tied.
 HALVINGS: Final = 44
@@ -49,7 +49,7 @@ PRICED_HALVINGS: Final = 24
 class Index(NamedTuple):
     """One future per decision; lookahead: periods planned for at most (0: no limit)."""
 
-    alive: NDArray[np.int64]  # [K]
+    alive: Ints  # [K]
     lookahead: int
     star: bool
 
@@ -57,7 +57,7 @@ class Index(NamedTuple):
 class IndexMany(NamedTuple):
     """Several futures per decision, of which phi is the mean; no delay."""
 
-    alive: NDArray[np.int64]  # [K]
+    alive: Ints  # [K]
     lookahead: int
     star: bool
 
@@ -71,13 +71,13 @@ class PricedIndex(NamedTuple):
     money can still buy counts too.
     """
 
-    alive: NDArray[np.int64]  # [K]
+    alive: Ints  # [K]
     lookahead: int
     star: bool
-    scores: NDArray[np.float64]  # [K]
-    low: NDArray[np.float64]  # [K]
-    high: NDArray[np.float64]  # [K]
-    nodes: NDArray[np.int64]  # [K]
+    scores: Floats  # [K]
+    low: Floats  # [K]
+    high: Floats  # [K]
+    nodes: Ints  # [K]
 
 
 stateless(Index, IndexMany, PricedIndex)
@@ -145,11 +145,7 @@ def _(rule, family, limits, rng, period, remaining):
         settled = settled and verbs.known(limits.delay, rng, a, 0) == 0
     if horizon == 1 and not star and settled:
         # phi(lam) = mu_0 - lam: the myopic arm, without the bisection that a tie would cost.
-        arm = 0
-        for a in range(1, count):
-            if verbs.mean(family, a) > verbs.mean(family, arm):
-                arm = a
-        return arm
+        return verbs.best_mean(family, count)
     lo, hi = verbs.bracket(family, horizon)
     width = hi - lo
     # For Index* nothing promises phi(lo) >= 0, so lo is tried, and lowered, first.

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.delays import Delay
 from irsppl.engine import verbs
 from irsppl.engine.situation import Situation
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.horizons import Law
+from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
     delay: NamedTuple
     purse: NamedTuple
     end: NamedTuple
-    made: NDArray[np.int64]  # [K] pulls made of each arm, from the very first
+    made: Ints  # [K] pulls made of each arm, from the very first
 
 
 class Given(NamedTuple):
@@ -44,8 +44,8 @@ class Given(NamedTuple):
     A decision has no delays, and its rewards are not looked at.
     """
 
-    rewards: NDArray[np.float64]
-    delays: NDArray[np.int64] | None = None
+    rewards: Floats
+    delays: Ints | None = None
 
 
 # ------------------------------------------------------------------ when rewards are known
@@ -60,41 +60,41 @@ class Prompt(NamedTuple):
 class Waiting(NamedTuple):
     """Some pulls are pending, nobody knows until when: a plan takes them as known at once."""
 
-    pending: NDArray[np.int64]  # [K]
+    pending: Ints  # [K]
 
 
 class Delayed(NamedTuple):
     """Rewards come late. P: periods in all, from the very first."""
 
-    cdf: NDArray[np.float64]  # [K, P], P(D <= j)
-    guide: NDArray[np.int64]  # [K, G]: the first j with cdf[j] > i / G
-    fixed: NDArray[np.int64]  # [K], the delay, or -1 where it is random
-    delays: NDArray[np.int64]  # [S, K, N] of the replications that are played
-    first_arms: NDArray[np.int64]  # pulls that are pending at the start: their arms,
-    first_made: NDArray[np.int64]  # and the periods in which they were made
-    first_due: NDArray[np.int64]  # [S, number of those] the period from which each is known
-    first_owed: NDArray[np.float64]  # and what it pays
+    cdf: Floats  # [K, P], P(D <= j)
+    guide: Ints  # [K, G]: the first j with cdf[j] > i / G
+    fixed: Ints  # [K], the delay, or -1 where it is random
+    delays: Ints  # [S, K, N] of the replications that are played
+    first_arms: Ints  # pulls that are pending at the start: their arms,
+    first_made: Ints  # and the periods in which they were made
+    first_due: Ints  # [S, number of those] the period from which each is known
+    first_owed: Floats  # and what it pays
     # What is pending now: count [1]; arm, period made, period due, reward [P] each.
-    count: NDArray[np.int64]
-    arms: NDArray[np.int64]
-    made: NDArray[np.int64]
-    due: NDArray[np.int64]
-    owed: NDArray[np.float64]
+    count: Ints
+    arms: Ints
+    made: Ints
+    due: Ints
+    owed: Floats
     # Of those, in a plan: `sure[a, s]` of arm a arrive at moment s for certain; the others have
     # waited `loose` [P] periods, number loose_from[a], .., loose_from[a + 1] - 1 of arm a.
-    sure: NDArray[np.int64]  # [K, P + 2]
-    loose: NDArray[np.int64]
-    loose_from: NDArray[np.int64]  # [K + 1]
+    sure: Ints  # [K, P + 2]
+    loose: Ints
+    loose_from: Ints  # [K + 1]
     # A plan's arrivals, as far as it has asked: `reached[a]` moments and pulls, `counted[a, s]`
     # rewards known at moment s, `arriving[a, s]` pulls found so far that arrive then by chance.
-    reached: NDArray[np.int64]  # [K]
-    counted: NDArray[np.int64]  # [K, P + 2]
-    arriving: NDArray[np.int64]  # [K, P + 2]
-    last: NDArray[np.int64]  # [2, K]: no moment after this one is set in `sure`, in `arriving`
-    asked: NDArray[np.int64]  # [K, 2]: pulls looked at by `in_time`, and how many were in time
+    reached: Ints  # [K]
+    counted: Ints  # [K, P + 2]
+    arriving: Ints  # [K, P + 2]
+    last: Ints  # [2, K]: no moment after this one is set in `sure`, in `arriving`
+    asked: Ints  # [K, 2]: pulls looked at by `in_time`, and how many were in time
     # Replications begun; period of the plan; period that `sure` and `loose` are for, row of
     # `first_due` that what is pending still is that of (-1: none).
-    now: NDArray[np.int64]  # [4]
+    now: Ints  # [4]
 
 
 def prompt(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Prompt | Waiting]:
@@ -198,14 +198,7 @@ def _(delay, rng, arm, pulls, periods):
 
 
 @njit(**KERNEL)
-def _draw_delay(
-    rng: NDArray[np.uint64],
-    cdf: NDArray[np.float64],
-    guide: NDArray[np.int64],
-    fixed: int,
-    arm: int,
-    waited: int,
-) -> int:
+def _draw_delay(rng: Words, cdf: Floats, guide: Ints, fixed: int, arm: int, waited: int) -> int:
     """The delay of a pull that has waited so long (0: a pull to come); the last one is never."""
     size = cdf.shape[1]
     if fixed >= 0:
@@ -320,7 +313,7 @@ def _arrives(delay: Delayed, arm: int, moment: int) -> None:
 
 
 @njit(**INLINE)
-def _arrivals(delay: Delayed, rng: NDArray[np.uint64], arm: int) -> None:
+def _arrivals(delay: Delayed, rng: Words, arm: int) -> None:
     """Put the arm's pending pulls where they arrive; nothing is known at moment 0."""
     delay.arriving[arm, : delay.last[1, arm] + 1] = 0
     delay.last[1, arm] = 0
@@ -385,7 +378,7 @@ class Sure(NamedTuple):
 class Ending(NamedTuple):
     """Nobody knows when play ends: P(T >= 1), P(T >= 2), ... from the very first period."""
 
-    survivor: NDArray[np.float64]
+    survivor: Floats
 
 
 def sure(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Sure]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from irsppl.engine import verbs
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL, seed_state
@@ -11,19 +9,8 @@ from irsppl.inner.cpu.rng import KERNEL, seed_state
 
 @njit(**KERNEL)
 def play(
-    rule: Any,
-    family: Any,
-    limits: Any,
-    period: int,
-    remaining: int,
-    counts: Any,
-    columns: Any,
-    rewards: Any,
-    periods: Any,
-    seeds: Any,
-    rng: Any,
-    actions: Any,
-) -> None:
+    rule, family, limits, period, remaining, counts, columns, rewards, periods, seeds, rng, actions
+):
     """Play every replication to its end; fills ``actions`` [S, T] up to where play stops.
 
     ``counts`` [K]: pulls made of each arm before. ``rewards`` [S, K, N]: of each arm, the first

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irsppl import policies
 from irsppl._checks import host64
 from irsppl.beliefs import InKernels, LinearGaussian
 from irsppl.beliefs._points import PointBelief
@@ -30,23 +31,6 @@ from irsppl.inner.cpu.families import BETA_BERNOULLI, NORMAL_NORMAL
 from irsppl.penalties import FH, TS, Mix, VEMax, VSolo, VZero, VZeroSeparable
 from irsppl.penalties.ideal import optimal_table, planning_root
 from irsppl.penalties.lagrangian import solved_tables
-from irsppl.policies import (
-    IDS,
-    IRS,
-    KLUCB,
-    OGI,
-    UCB1,
-    BayesUCB,
-    EpsilonGreedy,
-    FHGittins,
-    Greedy,
-    Index,
-    LagrangianIndex,
-    Opt,
-    Policy,
-    Random,
-    TSRatio,
-)
 from irsppl.policies.irs import HostIRS
 from irsppl.policies.kl_ucb import DIVERGENCES, own_divergence
 from irsppl.policies.ucb1 import reward_scale
@@ -67,9 +51,9 @@ class Rule(NamedTuple):
     decides: bool = True  # whether single decisions are made by it too
 
 
-def rule_of(policy: Policy, state: Situation) -> Rule | None:
+def rule_of(policy: policies.Policy, state: Situation) -> Rule | None:
     """The policy's rule in this situation, or None where it has none."""
-    if type(policy) in (IRS, HostIRS):
+    if type(policy) in (policies.IRS, HostIRS):
         penalty = policy.penalty  # type: ignore[attr-defined]
         found = SAMPLED.get(type(penalty))
         return None if found is None else found(penalty, state)
@@ -77,15 +61,7 @@ def rule_of(policy: Policy, state: Situation) -> Rule | None:
     return None if found is None else found(policy, state)
 
 
-def _random(policy: Random, state: Situation) -> Rule:
-    return Rule(lambda state: rules.Random(state.num_arms))
-
-
-def _greedy(policy: Greedy, state: Situation) -> Rule:
-    return Rule(lambda state: rules.Greedy(state.num_arms))
-
-
-def _index(policy: Index, state: Situation) -> Rule | None:
+def _index(policy: policies.Index, state: Situation) -> Rule | None:
     many = policy.num_futures > 1
     if many and not state.plain:
         return None
@@ -104,7 +80,7 @@ def _index(policy: Index, state: Situation) -> Rule | None:
     return Rule(make, frozenset(needs), policy.num_futures, reach)
 
 
-def _ts_ratio(policy: TSRatio, state: Situation) -> Rule:
+def _ts_ratio(policy: policies.TSRatio, state: Situation) -> Rule:
     def make(state: Situation) -> Any:
         _, costs = state.access.account()
         return rules.TSRatio(np.empty(state.num_arms), np.array(costs, np.float64))
@@ -112,11 +88,7 @@ def _ts_ratio(policy: TSRatio, state: Situation) -> Rule:
     return Rule(make, frozenset({"means"}))
 
 
-def _epsilon_greedy(policy: EpsilonGreedy, state: Situation) -> Rule:
-    return Rule(lambda state: rules.EpsilonGreedy(state.num_arms, policy.rate(state)))
-
-
-def _bayes_ucb(policy: BayesUCB, state: Situation) -> Rule:
+def _bayes_ucb(policy: policies.BayesUCB, state: Situation) -> Rule:
     def make(state: Situation) -> Any:
         table = bayes_ucb.normal_quantiles(_last(state))
         return bayes_ucb.BayesUCB(np.zeros(state.num_arms), table)
@@ -124,7 +96,7 @@ def _bayes_ucb(policy: BayesUCB, state: Situation) -> Rule:
     return Rule(make, frozenset({"quantile"}))
 
 
-def _ogi(policy: OGI, state: Situation) -> Rule:
+def _ogi(policy: policies.OGI, state: Situation) -> Rule:
     def make(state: Situation) -> Any:
         return ogi.OGI(np.zeros(state.num_arms), ogi.normal_indices(_last(state)))
 
@@ -140,7 +112,7 @@ def _last(state: Situation) -> int:
     return state.period + state.remaining if normal else 1
 
 
-def _ids(policy: IDS, state: Situation) -> Rule | None:
+def _ids(policy: policies.IDS, state: Situation) -> Rule | None:
     if not isinstance(state.belief, InKernels):
         return None
     code, xi, nu, _ = state.belief.kernel_state()
@@ -156,14 +128,14 @@ def _ids(policy: IDS, state: Situation) -> Rule | None:
     return Rule(make)
 
 
-def _ucb1(policy: UCB1, state: Situation) -> Rule | None:
+def _ucb1(policy: policies.UCB1, state: Situation) -> Rule | None:
     if state.bandit is None:
         return None
     scale = host64(reward_scale(state.bandit, policy.scale))
     return Rule(lambda state: ucb.UCB1(scale))
 
 
-def _kl_ucb(policy: KLUCB, state: Situation) -> Rule | None:
+def _kl_ucb(policy: policies.KLUCB, state: Situation) -> Rule | None:
     if state.bandit is None:
         return None
     name, noise, low, unit = policy.reading(state.bandit)
@@ -181,7 +153,7 @@ def _kl_ucb(policy: KLUCB, state: Situation) -> Rule | None:
 # ------------------------------------------------------------------ by tables
 
 
-def _opt(policy: Opt, state: Situation) -> Rule | None:
+def _opt(policy: policies.Opt, state: Situation) -> Rule | None:
     if state.bandit is None:
         return None
     solved, seen = optimal_table(state.bandit, from_root=False)
@@ -193,7 +165,7 @@ def _opt(policy: Opt, state: Situation) -> Rule | None:
     return Rule(make, family=lambda *_: counts(seen, values))
 
 
-def _fh_gittins(policy: FHGittins, state: Situation) -> Rule | None:
+def _fh_gittins(policy: policies.FHGittins, state: Situation) -> Rule | None:
     if state.bandit is None:
         return None
     bandit, nothing = state.bandit, np.zeros((state.num_arms, 2))
@@ -206,7 +178,7 @@ def _fh_gittins(policy: FHGittins, state: Situation) -> Rule | None:
     return Rule(make, family=lambda *_: counts(nothing, coins), decides=False)
 
 
-def _lagrangian(policy: LagrangianIndex, state: Situation) -> Rule | None:
+def _lagrangian(policy: policies.LagrangianIndex, state: Situation) -> Rule | None:
     if state.bandit is None:
         return None
     solved, wins, losses = solved_tables(state.bandit)
@@ -221,10 +193,6 @@ def _lagrangian(policy: LagrangianIndex, state: Situation) -> Rule | None:
 
 
 # ------------------------------------------------------------------ by penalty
-
-
-def _ts(penalty: TS, state: Situation) -> Rule:
-    return Rule(lambda state: rules.TS(np.empty(state.num_arms)), frozenset({"means"}))
 
 
 def _fh(penalty: FH, state: Situation) -> Rule | None:
@@ -290,23 +258,27 @@ def _v_solo(penalty: VSolo, state: Situation) -> Rule | None:
 
 _Maker = Callable[[Any, Situation], Rule | None]
 RULES: dict[type, _Maker] = {
-    Random: _random,
-    Greedy: _greedy,
-    Index: _index,
-    TSRatio: _ts_ratio,
-    EpsilonGreedy: _epsilon_greedy,
-    BayesUCB: _bayes_ucb,
-    OGI: _ogi,
-    UCB1: _ucb1,
-    KLUCB: _kl_ucb,
-    IDS: _ids,
-    Opt: _opt,
-    FHGittins: _fh_gittins,
-    LagrangianIndex: _lagrangian,
+    policies.Random: lambda policy, _: Rule(lambda state: rules.Random(state.num_arms)),
+    policies.Greedy: lambda policy, _: Rule(lambda state: rules.Greedy(state.num_arms)),
+    policies.Index: _index,
+    policies.TSRatio: _ts_ratio,
+    policies.EpsilonGreedy: lambda policy, _: Rule(
+        lambda state: rules.EpsilonGreedy(state.num_arms, policy.rate(state))
+    ),
+    policies.BayesUCB: _bayes_ucb,
+    policies.OGI: _ogi,
+    policies.UCB1: _ucb1,
+    policies.KLUCB: _kl_ucb,
+    policies.IDS: _ids,
+    policies.Opt: _opt,
+    policies.FHGittins: _fh_gittins,
+    policies.LagrangianIndex: _lagrangian,
 }
 # IRS policies, by their penalty.
 SAMPLED: dict[type, _Maker] = {
-    TS: _ts,
+    TS: lambda penalty, _: Rule(
+        lambda state: rules.TS(np.empty(state.num_arms)), frozenset({"means"})
+    ),
     FH: _fh,
     VZero: _v_zero,
     VZeroSeparable: _v_zero,

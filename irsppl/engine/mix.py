@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu import mixture
 
 
@@ -18,7 +18,7 @@ class Mix(NamedTuple):
     early: int  # pulls of an arm that are planned one by one
     room: int
     work: mixture.Scratch
-    row: NDArray[np.float64]  # [1 + pending + early]
+    row: Floats  # [1 + pending + early]
 
 
 def mix(num_arms: int, early: int, horizon: int, pending: int) -> Mix:
@@ -43,9 +43,4 @@ def _(rule, family, limits, rng, period, remaining):
             total += rule.row[n]
             sums[a, n] = total
     mixture.solve(rule.early, remaining, rule.room, rule.work)
-    # The most pulled arm, as in V-Zero.
-    chosen = 0
-    for a in range(1, counts.size):
-        if counts[a] > counts[chosen]:
-            chosen = a
-    return chosen
+    return verbs.most_pulled(counts)  # as in V-Zero

@@ -12,7 +12,6 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.dirichlet import DirichletCategorical
@@ -27,6 +26,7 @@ from irsppl.engine.families.natural import (
 from irsppl.engine.families.normal_gamma import NormalInverseGamma
 from irsppl.engine.families.points import Points
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import normal_excess
@@ -40,8 +40,8 @@ _SQRT2: Final = math.sqrt(2.0)
 class OGI(NamedTuple):
     """Each arm's last solved index, from which a search for the next begins."""
 
-    warm: NDArray[np.float64]  # [K]
-    normal: NDArray[np.float64]  # the standard normal's own index by t, where it is wanted
+    warm: Floats  # [K]
+    normal: Floats  # the standard normal's own index by t, where it is wanted
 
 
 @njit(**KERNEL)
@@ -57,7 +57,7 @@ def normal_index(weight: float) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def normal_indices(periods: int) -> NDArray[np.float64]:
+def normal_indices(periods: int) -> Floats:
     """Index of a standard normal mean for t = 0, .., periods (0 where there is none)."""
     return np.array([normal_index(t - 1.0) if t > 1 else 0.0 for t in range(periods + 1)])
 

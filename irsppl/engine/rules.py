@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu import rng as random
 
 
@@ -34,21 +34,21 @@ class EpsilonGreedy(NamedTuple):
 class TS(NamedTuple):
     """The best of one draw of the true means."""
 
-    scores: NDArray[np.float64]  # [K]
+    scores: Floats  # [K]
 
 
 class TSRatio(NamedTuple):
     """The best of one draw of the true means by cost, among the arms that can be paid."""
 
-    scores: NDArray[np.float64]  # [K]
-    costs: NDArray[np.float64]  # [K]
+    scores: Floats  # [K]
+    costs: Floats  # [K]
 
 
 class FH(NamedTuple):
     """The best of one draw of the means that the last decision could know of."""
 
-    scores: NDArray[np.float64]  # [K]
-    counts: NDArray[np.int64]  # [K]
+    scores: Floats  # [K]
+    counts: Ints  # [K]
 
 
 stateless(Random, Greedy, EpsilonGreedy, TS, TSRatio, FH)
@@ -85,14 +85,7 @@ def _(rule, family, limits, rng, period, remaining):
     # Exploring in the last period could not pay.
     if remaining > 1 and random.uniform(rng) * (period + 1) < rule.rate:
         return np.int64(random.uniform(rng) * rule.num_arms)
-    chosen = 0
-    best = -np.inf
-    for a in range(rule.num_arms):
-        score = verbs.mean(family, a)
-        if score > best:
-            best = score
-            chosen = a
-    return chosen
+    return verbs.best_mean(family, rule.num_arms)
 
 
 @implements(verbs.choose, TSRatio)

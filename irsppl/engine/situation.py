@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from irsppl.bandit import Bandit
 from irsppl.constraints import Access, Arrivals, End, Free, Prompt, Sure
+from irsppl.inner.arrays import Floats, Ints
 
 
 class NaturalState(NamedTuple):
     """A natural family's state (`irsppl.inner.cpu.families`) without JAX arrays round it."""
 
     code: int
-    xi: NDArray[np.float64]
-    nu: NDArray[np.float64]
-    noise_sd: NDArray[np.float64]
+    xi: Floats
+    nu: Floats
+    noise_sd: Floats
 
     @property
     def is_independent(self) -> bool:
@@ -34,10 +35,10 @@ class Situation(NamedTuple):
     period: int
     remaining: int
     size: int  # periods that arrays have room for
-    counts: NDArray[np.int64]  # [K] pulls made
-    waiting: NDArray[np.int64]  # [K] of which are pending
-    pulled: NDArray[np.int64] = np.empty(0, np.int64)  # arms of the pending pulls, in their order
-    made: NDArray[np.int64] = np.empty(0, np.int64)  # and the periods in which they were made
+    counts: Ints  # [K] pulls made
+    waiting: Ints  # [K] of which are pending
+    pulled: Ints = np.empty(0, np.int64)  # arms of the pending pulls, in their order
+    made: Ints = np.empty(0, np.int64)  # and the periods in which they were made
     access: Access = Free()
     arrivals: Arrivals = Prompt()
     end: End = Sure()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
 from irsppl.inner import bellman
+from irsppl.inner.arrays import Ints, Singles
 from irsppl.inner.cpu import rng as random
 
 
@@ -18,25 +19,25 @@ class Optimal(NamedTuple):
 
     kind: int
     table: NDArray
-    ranks: NDArray[np.int64]
+    ranks: Ints
 
 
 class Gittins(NamedTuple):
     """Index tables of `irsppl.inner.gittins.GittinsTable`, one row per distinct prior."""
 
-    index: NDArray[np.float32]  # [G, states]
-    group: NDArray[np.int64]  # [K] row of each arm
+    index: Singles  # [G, states]
+    group: Ints  # [K] row of each arm
 
 
 class Lagrangian(NamedTuple):
     """Tables of `irsppl.inner.lagrangian.LagrangianTables`."""
 
-    index: NDArray[np.float32]  # [G, states]
-    pull: NDArray[np.float32]  # [G, states]
-    group: NDArray[np.int64]  # [K]
+    index: Singles  # [G, states]
+    pull: Singles  # [G, states]
+    group: Ints  # [K]
     tolerance: float  # indices this close to the largest count as tied
     optimal: bool  # ties follow the relaxation's optimal mixture
-    places: NDArray[np.int64]  # [K] work array
+    places: Ints  # [K] work array
 
 
 stateless(Optimal, Gittins, Lagrangian)

@@ -13,10 +13,10 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON, NORMAL_NORMAL
 from irsppl.inner.cpu.rng import KERNEL
@@ -28,14 +28,14 @@ _TIE: Final = 1e-12
 class UCB1(NamedTuple):
     """Sub-Gaussian scales."""
 
-    scale: NDArray[np.float64]  # [K]
+    scale: Floats  # [K]
 
 
 class KLUCB(NamedTuple):
     """A divergence, by the code of its family; means are mapped by (m - low) / unit first."""
 
     divergence: int
-    scale: NDArray[np.float64]  # [K] noise of Gaussian rewards
+    scale: Floats  # [K] noise of Gaussian rewards
     low: float
     unit: float
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.natural import (
@@ -19,6 +18,7 @@ from irsppl.engine.families.natural import (
     NormalNormal,
 )
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu import emax, families
 
 
@@ -29,11 +29,11 @@ class VEMax(NamedTuple):
     the belief for which they were last known.
     """
 
-    work: NDArray[np.float64]  # [ROWS, T + 1]
-    gammas: NDArray[np.float64]  # [T (T + 1) / 2]
-    path: NDArray[np.float64]  # [T]
-    first: NDArray[np.float64]  # [3, 2]: P(X > Y) and overlap; xi; nu; at the start
-    now: NDArray[np.float64]  # [3, 2]
+    work: Floats  # [ROWS, T + 1]
+    gammas: Floats  # [T (T + 1) / 2]
+    path: Floats  # [T]
+    first: Floats  # [3, 2]: P(X > Y) and overlap; xi; nu; at the start
+    now: Floats  # [3, 2]
 
 
 def v_emax(code: int, xi: Any, nu: Any, horizon: int) -> VEMax:

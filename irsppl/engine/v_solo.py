@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements, stateless
+from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu import allocation, solo
 from irsppl.inner.cpu.allocation import PAD
 
@@ -16,20 +17,20 @@ from irsppl.inner.cpu.allocation import PAD
 class VSolo(NamedTuple):
     """cells, marks, least, counts: work arrays of `irsppl.inner.cpu.allocation`."""
 
-    cells: NDArray[np.float32]
-    marks: NDArray[np.int64]
-    least: NDArray[np.float64]
+    cells: Singles
+    marks: Ints
+    least: Floats
     counts: NDArray[np.int32]
     horizon: int
     code: int  # of the family
     scale: float
     level: float
-    table: NDArray[np.float32]
+    table: Singles
     step: float
-    paths: NDArray[np.float64]  # [K, T]
-    cdfs: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    levels: NDArray[np.float64]
+    paths: Floats  # [K, T]
+    cdfs: Floats
+    weights: Floats
+    levels: Floats
 
 
 def v_solo(num_arms: int, horizon: int, code: int, scale: float, level: float) -> VSolo:

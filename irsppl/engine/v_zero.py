@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.limits import Delayed, Prompt, Waiting
 from irsppl.engine.verbs import implements, stateless
+from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
 
@@ -20,12 +21,12 @@ class VZero(NamedTuple):
     cells, marks, least, counts: work arrays of `irsppl.inner.cpu.allocation`; trail [T + 1].
     """
 
-    cells: NDArray[np.float32]
-    marks: NDArray[np.int64]
-    least: NDArray[np.float64]
+    cells: Singles
+    marks: Ints
+    least: Floats
     counts: NDArray[np.int32]
-    trail: NDArray[np.float64]
-    upto: NDArray[np.int64]  # [T + 1]
+    trail: Floats
+    upto: Ints  # [T + 1]
     horizon: int
     separable: bool  # what is known by the last decision, instead of by the pull itself
 
@@ -84,9 +85,9 @@ def _(rule, family, limits, rng, period, remaining):
 class Separable(NamedTuple):
     """IRS.V-Zero-separable for correlated arms: the other arms say all that they can."""
 
-    cells: NDArray[np.float32]
-    marks: NDArray[np.int64]
-    least: NDArray[np.float64]
+    cells: Singles
+    marks: Ints
+    least: Floats
     counts: NDArray[np.int32]
     horizon: int
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from numba.extending import overload
 
+from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
 OPTIONS = {name: value for name, value in KERNEL.items() if name != "cache"}
@@ -57,6 +58,26 @@ def one_by_one(*kinds: type) -> None:
             cursor = follow(family, rng, arm, at, lam, cursor)
             at += 1
         return cursor
+
+
+@njit(**INLINE)
+def best_mean(family: Any, arms: int) -> int:
+    """The arm with the best predictive mean."""
+    chosen = 0
+    for a in range(1, arms):
+        if mean(family, a) > mean(family, chosen):
+            chosen = a
+    return chosen
+
+
+@njit(**INLINE)
+def most_pulled(pulls: Any) -> int:
+    """The arm with the most pulls."""
+    chosen = 0
+    for a in range(1, pulls.size):
+        if pulls[a] > pulls[chosen]:
+            chosen = a
+    return chosen
 
 
 # ------------------------------------------------------------------ any part

@@ -34,26 +34,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu.compiling import njit
 
-__all__ = ["GittinsTable", "gittins_index", "index_table"]
-
-MAX_BYTES: Final = 1_000_000_000
-"""Default limit on a table's memory."""
+MAX_BYTES: Final = 1_000_000_000  # of a table
 
 # A compile-time constant, so that the loops over lanes unroll into vector instructions.
 _LANES: Final = 32
-
-_Floats = NDArray[np.float64]
 
 
 # ---------------------------------------------------------------------------------------- one state
 
 
 @njit(cache=True, nogil=True)
-def _newton(alpha: float, beta: float, remaining: int, value: _Floats, pulls: _Floats) -> float:
+def _newton(alpha: float, beta: float, remaining: int, value: Floats, pulls: Floats) -> float:
     """Index of one state; ``value`` and ``pulls`` are work arrays of at least ``remaining + 1``."""
     rate = alpha / (alpha + beta)
     for _ in range(200):
@@ -79,7 +75,7 @@ def _newton(alpha: float, beta: float, remaining: int, value: _Floats, pulls: _F
 
 
 @njit(cache=True, nogil=True)
-def _newton_many(alpha: _Floats, beta: _Floats, remaining: NDArray[np.int64], out: _Floats) -> None:
+def _newton_many(alpha: Floats, beta: Floats, remaining: Ints, out: Floats) -> None:
     size = 1
     for i in range(out.size):
         size = max(size, remaining[i] + 1)
@@ -89,15 +85,11 @@ def _newton_many(alpha: _Floats, beta: _Floats, remaining: NDArray[np.int64], ou
         out[i] = _newton(alpha[i], beta[i], remaining[i], value, pulls)
 
 
-def gittins_index(alpha: ArrayLike, beta: ArrayLike, remaining: ArrayLike) -> NDArray[np.float64]:
+def gittins_index(alpha: ArrayLike, beta: ArrayLike, remaining: ArrayLike) -> Floats:
     """Exact finite-horizon Gittins index; arguments broadcast against each other.
 
-    Parameters
-    ----------
-    alpha, beta
-        Positive Beta parameters of the current belief.
-    remaining
-        Pulls to go, at least one.  An index takes O(remaining^2) time.
+    alpha, beta: positive Beta parameters of the current belief. remaining: pulls to go, at least
+    one.  An index takes O(remaining^2) time.
     """
     a, b, r = np.broadcast_arrays(
         np.asarray(alpha, dtype=np.float64),
@@ -116,7 +108,7 @@ def gittins_index(alpha: ArrayLike, beta: ArrayLike, remaining: ArrayLike) -> ND
 
 
 @njit(cache=True, nogil=True)
-def _step(mean: float, rates: _Floats, value: _Floats, lose: np.uint64, win: np.uint64) -> None:
+def _step(mean: float, rates: Floats, value: Floats, lose: np.uint64, win: np.uint64) -> None:
     """W of one state at every rate, in place of W after a failure.
 
     Unsigned indices spare numba's check for negative ones, which would keep the loop scalar.
@@ -128,9 +120,7 @@ def _step(mean: float, rates: _Floats, value: _Floats, lose: np.uint64, win: np.
 
 
 @njit(cache=True, nogil=True)
-def _fill_chunk(
-    alpha: float, beta: float, horizon: int, rates: _Floats, table: NDArray[np.float32]
-) -> None:
+def _fill_chunk(alpha: float, beta: float, horizon: int, rates: Floats, table: Singles) -> None:
     """Write the indices that lie in ``[rates[0], rates[-1])``, for all states of all N.
 
     Along the recursion for one N (n descending, R = N - n ascending), ``low`` is the first number
@@ -192,7 +182,7 @@ def _fill_chunk(
 
 
 @njit(cache=True, nogil=True)
-def _fill_gaps(alpha: float, beta: float, horizon: int, table: NDArray[np.float32]) -> int:
+def _fill_gaps(alpha: float, beta: float, horizon: int, table: Singles) -> int:
     """Solve singly the few states that rounding at a chunk's edge left out; how many."""
     value = np.empty(horizon + 1)
     pulls = np.empty(horizon + 1)
@@ -212,13 +202,12 @@ def _fill_gaps(alpha: float, beta: float, horizon: int, table: NDArray[np.float3
 class GittinsTable:
     """Indices of one arm in every state a bandit of horizon T can bring it to."""
 
-    values: NDArray[np.float32] = field(repr=False)
-    """[T(T+1)(T+2)/6], entry (N-1)N(N+1)/6 + n(n+1)/2 + s for N = n + R, n pulls, s successes."""
+    # [T(T+1)(T+2)/6], entry (N-1)N(N+1)/6 + n(n+1)/2 + s for N = n + R, n pulls, s successes
+    values: Singles = field(repr=False)
     alpha: float
     beta: float
     horizon: int
-    spacing: float
-    """Distance between rates of the grid; no index is off by more."""
+    spacing: float  # distance between rates of the grid; no index is off by more
 
 
 def index_table(
@@ -235,17 +224,10 @@ def index_table(
     T = 500.  Memory is 4 bytes a state, 5 MB and 84 MB.  Where only a few states are wanted, or the
     table is refused, use :func:`gittins_index`.
 
-    Parameters
-    ----------
-    alpha, beta
-        Positive Beta parameters of the arm's prior.
-    horizon
-        T, the largest number of pulls.
-    num_rates
-        Cells of the grid on [0, 1] (rounded up to whole chunks); sets the accuracy.
-    num_threads
-        Threads over chunks of the grid, all processors if omitted; the result does not depend
-        on it.
+    alpha, beta: positive Beta parameters of the arm's prior. horizon: T, the largest number of
+    pulls. num_rates: cells of the grid on [0, 1] (rounded up to whole chunks); sets the accuracy.
+    num_threads: threads over chunks of the grid, all processors if omitted; the result does not
+    depend on it.
     """
     if not (alpha > 0.0 and beta > 0.0):
         raise ValueError(f"alpha and beta must be positive, got {alpha} and {beta}")

@@ -259,11 +259,7 @@ def _pulls(sequence: Array, num_arms: int) -> Array:
 # ---- batches
 
 
-SOLVERS = {
-    "constant": knapsack_constant,
-    "groups": knapsack_groups,
-    "feedback": knapsack_feedback,
-}
+SOLVERS = {"constant": knapsack_constant, "groups": knapsack_groups, "feedback": knapsack_feedback}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5, 6, 7))

@@ -199,9 +199,12 @@ def _distinct(*columns: Any) -> tuple[np.ndarray, np.ndarray]:
 class BinaryArms(Arms):
     """Rewards 0 or 1; each arm's belief is, or is matched by, Beta(alpha_a, beta_a)."""
 
-    def __init__(self, alpha: np.ndarray, beta: np.ndarray, plan: Plan, exact: bool):
+    def __init__(
+        self, alphas: tuple[float, ...], betas: tuple[float, ...], plan: Plan, exact: bool
+    ):
         from irsppl.inner.cpu.one_armed import binary_slopes
 
+        alpha, beta = np.asarray(alphas), np.asarray(betas)
         self.alpha, self.beta, self.plan, self.exact = alpha, beta, plan, exact
         self.units = np.asarray(plan.units)
         most = 1 / self.units.min()
@@ -264,12 +267,8 @@ class BinaryArms(Arms):
     def _hinge_tables(self, last: int) -> np.ndarray:
         from irsppl.inner.cpu.one_armed import binary_hinges
 
-        return np.stack(
-            [
-                binary_hinges(a, b, last, unit * self.edges, self.dtype)
-                for a, b, unit, *_ in self._kinds
-            ]
-        )
+        kinds = ((a, b, last, unit * self.edges, self.dtype) for a, b, unit, *_ in self._kinds)
+        return np.stack([binary_hinges(*kind) for kind in kinds])
 
     def hinge_paths(self, futures: Futures, last: int, options: np.ndarray) -> np.ndarray:
         from irsppl.inner.cpu.leave_one_out import binary_hinge_paths
@@ -280,17 +279,13 @@ class BinaryArms(Arms):
         return binary_hinge_paths(states, tables, self._table_of, nodes, options, last)
 
 
-@lru_cache(maxsize=4)
-def binary_arms(
-    alpha: tuple[float, ...], beta: tuple[float, ...], plan: Plan, exact: bool
-) -> BinaryArms:
-    return BinaryArms(np.asarray(alpha), np.asarray(beta), plan, exact)
+binary_arms = lru_cache(maxsize=4)(BinaryArms)
 
 
 class SmoothArms(Arms):
     """Any rewards: one-armed values as if posterior means were Gaussian.
 
-    mean, sd [K]: of the arms' unknown means; worth [K]: rewards that the prior is worth, so that
+    means, sds [K]: of the arms' unknown means; worths [K]: rewards that the prior is worth, so that
     after n more of them the posterior variance is about noise^2 / (worth + n). gaussian: so it is.
     normal: futures bring standard normal innovations, and penalties are whole changes of v;
     otherwise they are of first order in the change of the posterior mean, and of second order too
@@ -299,9 +294,9 @@ class SmoothArms(Arms):
 
     def __init__(
         self,
-        mean: np.ndarray,
-        sd: np.ndarray,
-        worth: np.ndarray,
+        means: tuple[float, ...],
+        sds: tuple[float, ...],
+        worths: tuple[float, ...],
         plan: Plan,
         gaussian: bool,
         normal: bool,
@@ -309,6 +304,7 @@ class SmoothArms(Arms):
     ):
         from irsppl.inner.cpu.one_armed import REACH, gaussian_changes, gaussian_slopes
 
+        mean, sd, worth = (np.asarray(field) for field in (means, sds, worths))
         self.mean, self.sd, self.worth, self.plan = mean, sd, worth, plan
         self.exact, self._normal, self._own_variances = gaussian, normal, own_variances
         self.units = np.asarray(plan.units)
@@ -358,15 +354,16 @@ class SmoothArms(Arms):
         return np.where(sd > 0, apart * scipy.special.ndtr(z) + sd * density, np.maximum(apart, 0))
 
     def rows(self, futures: Futures) -> Any:
+        return self._smooth(futures.means, futures.sds, *self._innovations(futures))
+
+    def _smooth(self, means: Any, sds: Any, index: Any, low: Any, high: Any) -> Any:
         from irsppl.inner.cpu.leave_one_out import Smooth
         from irsppl.inner.cpu.one_armed import REACH
 
-        assert futures.sds is not None
-        index, low, high = self._innovations(futures)
+        factors = low.astype(self.dtype), high.astype(self.dtype)
         tables = (self._tables, self._table_of, self._steps)
-        innovations: tuple[Any, Any, Any] = (index, low.astype(self.dtype), high.astype(self.dtype))
         options = self._options.astype(self.dtype)
-        return Smooth(futures.means, futures.sds, *innovations, *tables, REACH, options)
+        return Smooth(means, sds, index, *factors, *tables, REACH, options)
 
     def joint_rows(
         self, means: np.ndarray, sds: np.ndarray, apart: np.ndarray, size: np.ndarray
@@ -376,18 +373,10 @@ class SmoothArms(Arms):
         apart: rewards less their means, in units of their deviations; size: what the tables'
         numbers are multiplied by.
         """
-        from irsppl.inner.cpu.leave_one_out import Smooth
-        from irsppl.inner.cpu.one_armed import REACH
-
         if self._normal:
-            index, low, high = _between_knots(apart, size)
-        else:
-            index, low = np.zeros(apart.shape, np.int16), apart * size
-            high = np.zeros_like(low)
-        tables = (self._tables, self._table_of, self._steps)
-        innovations: tuple[Any, Any, Any] = (index, low.astype(self.dtype), high.astype(self.dtype))
-        options = self._options.astype(self.dtype)
-        return Smooth(means, sds, *innovations, *tables, REACH, options)
+            return self._smooth(means, sds, *_between_knots(apart, size))
+        index, low = np.zeros(apart.shape, np.int16), apart * size
+        return self._smooth(means, sds, index, low, np.zeros_like(low))
 
     def _innovations(self, futures: Futures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Each as two neighbouring entries of a table's row: the first's number, both factors."""
@@ -419,18 +408,7 @@ def _between_knots(
     return index, size * (1 - up), size * up
 
 
-@lru_cache(maxsize=4)
-def smooth_arms(
-    mean: tuple[float, ...],
-    sd: tuple[float, ...],
-    worth: tuple[float, ...],
-    plan: Plan,
-    gaussian: bool,
-    normal: bool,
-    own_variances: bool,
-) -> SmoothArms:
-    kind = (gaussian, normal, own_variances)
-    return SmoothArms(np.asarray(mean), np.asarray(sd), np.asarray(worth), plan, *kind)
+smooth_arms = lru_cache(maxsize=4)(SmoothArms)
 
 
 def second_best_mean(expected_max: Callable[[list[int]], float], num_arms: int) -> float:

@@ -72,9 +72,9 @@ class Advice:
         words = (
             f"{self.best} is the best arm with probability {arm.best:.1%}. Stopping now and "
             f"playing it for the {self.remaining} periods that remain earns {self.value:.4g}; it "
-            f"costs at most {self.loss:.3g}{_of(self.share)} on average"
+            f"costs at most {self.loss:.3g}{_of(self.share)} on average "
+            f"(95 %: {self.loss_95:.3g}{_of(self.share_95)})."
         )
-        words += f" (95 %: {self.loss_95:.3g}{_of(self.share_95)})."
         earlier = [row for row in self.history if row["period"] < self.period]
         if earlier:
             then = earlier[-1]
@@ -87,11 +87,8 @@ class Advice:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {
-            "share": self.share,
-            "share_95": self.share_95,
-            "text": self.text,
-        }
+        added = {"share": self.share, "share_95": self.share_95, "text": self.text}
+        return dataclasses.asdict(self) | added
 
 
 def _of(share: float) -> str:

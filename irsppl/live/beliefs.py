@@ -6,21 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from irsppl import beliefs
 from irsppl._fields import changed
-from irsppl.beliefs import (
-    Belief,
-    BetaBernoulli,
-    Conjugate,
-    GammaExponential,
-    GammaPoisson,
-    InKernels,
-    LinearGaussian,
-    NormalNormal,
-)
 from irsppl.beliefs._points import Points
 from irsppl.beliefs.quadrature import Quadrature, Record
 
@@ -28,9 +18,9 @@ from irsppl.beliefs.quadrature import Quadrature, Record
 class HostBelief:
     """Conjugate arms as sums and numbers of rewards, in float64: an update costs nothing."""
 
-    def __init__(self, start: Belief, sums: np.ndarray | None = None, seen: Any = None):
+    def __init__(self, start: beliefs.Belief, sums: np.ndarray | None = None, seen: Any = None):
         self.start = start
-        assert isinstance(start, InKernels)
+        assert isinstance(start, beliefs.InKernels)
         self.family, self.xi, self.nu, self.noise = start.kernel_state()
         size = start.num_arms
         self.sums = np.zeros(size) if sums is None else np.array(sums, np.float64)
@@ -43,34 +33,27 @@ class HostBelief:
     def natural(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
         return self.family, self.xi + self.sums, self.nu + self.seen, self.noise
 
-    def current(self) -> Belief:
+    def current(self) -> beliefs.Belief:
         """The belief itself."""
         start, n, total = self.start, self.seen, self.sums
         if not n.any():
             return start
 
-        def like(old: Any, new: np.ndarray) -> Any:
-            return jnp.asarray(new.astype(np.asarray(old).dtype))
-
-        def host(field: Any) -> np.ndarray:
-            return np.asarray(field, np.float64)
-
-        fields: dict[str, Any]
-        if isinstance(start, BetaBernoulli):
-            fields = {"alpha": host(start.alpha) + total, "beta": host(start.beta) + n - total}
-        elif isinstance(start, GammaPoisson):
-            fields = {"shape": host(start.shape) + total, "rate": host(start.rate) + n}
-        elif isinstance(start, GammaExponential):
-            fields = {"shape": host(start.shape) + n, "rate": host(start.rate) + total}
-        else:
-            assert isinstance(start, NormalNormal)
+        if isinstance(start, beliefs.NormalNormal):
             nu = self.nu + n
             fields = {"mean": (self.xi + total) / nu, "sd": self.noise / np.sqrt(nu)}
-        return changed(
-            start, **{name: like(getattr(start, name), value) for name, value in fields.items()}
-        )
+        else:
+            more: dict[type, dict[str, np.ndarray]] = {
+                beliefs.BetaBernoulli: {"alpha": total, "beta": n - total},
+                beliefs.GammaPoisson: {"shape": total, "rate": n},
+                beliefs.GammaExponential: {"shape": n, "rate": total},
+            }
+            added = more[type(start)].items()
+            fields = {name: np.asarray(getattr(start, name), float) + x for name, x in added}
+        kept = {name: x.astype(getattr(start, name).dtype) for name, x in fields.items()}
+        return changed(start, **{name: jnp.asarray(value) for name, value in kept.items()})
 
-    def joined(self, more: Belief) -> HostBelief:
+    def joined(self, more: beliefs.Belief) -> HostBelief:
         """With one more arm."""
         pad = np.zeros(more.num_arms)
         return HostBelief(
@@ -84,16 +67,16 @@ class HostBelief:
 class JaxBelief:
     """Any other belief, updated reward by reward in the order of the journal."""
 
-    def __init__(self, belief: Belief):
+    def __init__(self, belief: beliefs.Belief):
         self.belief = belief
 
     def update(self, arm: int, reward: float) -> None:
         self.belief = self.belief.update(arm, reward)
 
-    def current(self) -> Belief:
+    def current(self) -> beliefs.Belief:
         return self.belief
 
-    def joined(self, more: Belief) -> JaxBelief:
+    def joined(self, more: beliefs.Belief) -> JaxBelief:
         return JaxBelief(joined(self.belief, more))
 
     def packed(self) -> dict[str, Any]:
@@ -103,8 +86,8 @@ class JaxBelief:
 Held = HostBelief | JaxBelief
 
 
-def hold(belief: Belief) -> Held:
-    return HostBelief(belief) if isinstance(belief, InKernels) else JaxBelief(belief)
+def hold(belief: beliefs.Belief) -> Held:
+    return HostBelief(belief) if isinstance(belief, beliefs.InKernels) else JaxBelief(belief)
 
 
 def unpacked(kept: dict[str, Any]) -> Held:
@@ -116,7 +99,7 @@ def unpacked(kept: dict[str, Any]) -> Held:
 # ---- arms that come and go
 
 
-def joined(belief: Belief, more: Belief) -> Belief:
+def joined(belief: beliefs.Belief, more: beliefs.Belief) -> beliefs.Belief:
     """The arms of both, where they are independent and of one conjugate family."""
     if type(belief) is not type(more):
         raise ValueError(
@@ -125,7 +108,7 @@ def joined(belief: Belief, more: Belief) -> Belief:
         )
     if isinstance(belief, Points) and isinstance(more, Points):
         return _joined_points(belief, more)
-    if not isinstance(belief, Conjugate):
+    if not isinstance(belief, beliefs.Conjugate):
         raise ValueError(
             f"arms can be added where they are independent, not to {type(belief).__name__}: begin "
             "another experiment with all arms"
@@ -145,27 +128,23 @@ def joined(belief: Belief, more: Belief) -> Belief:
     return changed(belief, **fields)
 
 
-def restricted(belief: Belief, arms: Sequence[int]) -> Belief:
+def restricted(belief: beliefs.Belief, arms: Sequence[int]) -> beliefs.Belief:
     """The belief of some of the arms; refused, with the reason, where they cannot be told apart."""
     if len(arms) == belief.num_arms:
         return belief
     rows = np.asarray(arms, int)
     if isinstance(belief, Points):
         return _restricted_points(belief, rows)
-    if isinstance(belief, LinearGaussian):
+    if isinstance(belief, beliefs.LinearGaussian):
         names = ["features", "noise_sd", "offset"]
-    elif isinstance(belief, Conjugate):
+    elif isinstance(belief, beliefs.Conjugate):
         names = [f.name for f in dataclasses.fields(belief) if f.name != "values"]
     else:
         raise ValueError(
             f"arms can be retired where they are independent or linear Gaussian, not from "
             f"{type(belief).__name__}: begin another experiment without the arm"
         )
-    return eqx.tree_at(
-        lambda b: [getattr(b, name) for name in names],
-        belief,
-        [getattr(belief, name)[rows] for name in names],
-    )
+    return changed(belief, **{name: getattr(belief, name)[rows] for name in names})
 
 
 # ---- NumPyro arms: rows of points, each arm in the group of its model

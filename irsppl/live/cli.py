@@ -124,12 +124,11 @@ def run_server(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _ask(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
-    if args.count is None:
-        one = experiment.ask(request=args.request)
-        return one.to_dict(), f"{one.id}\t{one.label}\t(probability {one.propensity:.3g})"
-    made = experiment.ask(args.count, request=args.request)
+    found = experiment.ask(args.count, request=args.request)
+    made = [found] if args.count is None else found
     lines = [f"{one.id}\t{one.label}\t(probability {one.propensity:.3g})" for one in made]
-    return {"decisions": [one.to_dict() for one in made]}, "\n".join(lines)
+    decisions = [one.to_dict() for one in made]
+    return decisions[0] if args.count is None else {"decisions": decisions}, "\n".join(lines)
 
 
 def _tell(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:

@@ -95,10 +95,8 @@ class Desk:
         return [_tried(act) for act in acts]
 
     def _ask(self, body: Ask) -> dict[str, Any]:
-        if body.count is None:
-            return self.experiment.ask(request=body.request).to_dict()
-        made = self.experiment.ask(body.count, request=body.request)
-        return {"decisions": [one.to_dict() for one in made]}
+        made: Any = self.experiment.ask(body.count, request=body.request)
+        return made.to_dict() if body.count is None else {"decisions": [d.to_dict() for d in made]}
 
     def _tell(self, id: str, body: Tell) -> dict[str, Any]:
         self.experiment.tell(id, body.reward, correct=body.correct)

@@ -150,7 +150,7 @@ class Experiment(Kept):
                 with self._writing(caught_up=False) as tx:
                     store.drop_snapshots(tx)
                     self._load(tx)
-                    self._append(tx, self._event("model", body=json.dumps(agreed)))
+                    self._append(tx, self._apply("model", body=json.dumps(agreed)))
             self._look()
         except BaseException:
             place.close()
@@ -196,11 +196,9 @@ class Experiment(Kept):
         return made[0] if count is None else made
 
     def _ask(self, tx: Any, count: int | None, many: int, request: str | None) -> list[Decision]:
-        state = self._state
-        assert state is not None
+        state, events = self._now, []
         if state.remaining < many:
             raise ConflictError(self._full(state, many))
-        made, events = [], []
         self._dirty = True
         for i in range(many):
             if state.remaining < 1:
@@ -211,21 +209,13 @@ class Experiment(Kept):
                     f"the policy would rather keep the {state.budget:g} that is left than play: "
                     "no arm is worth its price"
                 )
-            event = self._event(
-                "ask",
-                period=state.period,
-                arm=choice.arm,
-                propensity=choice.propensity,
-                request=request if i == 0 else None,
-                body=json.dumps({"count": count}) if request is not None and i == 0 else None,
-            )
-            state.apply(event)
-            events.append(event)
-            made.append(self._decision(event))
-        store.append(tx, events)
-        if state.seq >= self._next_snapshot:
-            self._snapshot(tx)
-        return made
+            named: dict[str, Any] = {}
+            if request is not None and i == 0:
+                named = {"request": request, "body": json.dumps({"count": count})}
+            played = {"arm": choice.arm, "propensity": choice.propensity}
+            events.append(self._apply("ask", period=state.period, **played, **named))
+        self._append(tx, *events)
+        return [self._decision(event) for event in events]
 
     def _full(self, state: State, many: int) -> str:
         if state.remaining > 0:
@@ -245,9 +235,8 @@ class Experiment(Kept):
         return made[0] if count is None else made
 
     def _decision(self, event: Event) -> Decision:
-        assert event.period is not None and event.arm is not None and self._state is not None
-        assert event.propensity is not None
-        label = self._state.labels[event.arm]
+        assert event.period is not None and event.arm is not None and event.propensity is not None
+        label = self._now.labels[event.arm]
         return Decision(self._id(event.period), event.arm, label, event.propensity, event.period)
 
     def _id(self, period: int) -> str:
@@ -275,38 +264,27 @@ class Experiment(Kept):
             raise ValueError(f"id must be the text that ask gave, or a dict {{id: reward}}: {id!r}")
         rewards = {one: as_number("reward", value) for one, value in given.items()}
         with self._writing() as tx:
-            state = self._state
-            assert state is not None
-            fresh, changed = [], []
+            state = self._now
+            fresh: dict[int, float] = {}
+            changed: dict[int, float] = {}
             for one, value in rewards.items():
                 period = self._period(one, state)
                 self._check_reward(state, period, value)
                 if state.status[period] != TOLD:
-                    fresh.append((period, value))
+                    fresh[period] = value
                 elif state.rewards[period] != value:
                     if not correct:
                         raise ConflictError(
                             f"decision {one} was told the reward {state.rewards[period]:g} before; "
                             f"to replace it by {value:g} give correct=True"
                         )
-                    changed.append((period, value))
-            self._dirty = True
-            events = []
-            for period, value in fresh:
-                event = self._event("tell", period=period, reward=value)
-                state.apply(event)
-                events.append(event)
-            for period, value in changed:
-                event = self._event("correct", period=period, reward=value)
-                state.apply(event)
-                events.append(event)
-            if events:
-                store.append(tx, events)
+                    changed[period] = value
+            told = [self._apply("tell", period=p, reward=value) for p, value in fresh.items()]
+            told += [self._apply("correct", period=p, reward=v) for p, v in changed.items()]
+            self._append(tx, *told)
             if changed:
                 store.drop_snapshots(tx)
                 self._load(tx)
-            elif events and state.seq >= self._next_snapshot:
-                self._snapshot(tx)
 
     def _check_reward(self, state: State, period: int, reward: float) -> None:
         arm = state.arms[period]
@@ -327,17 +305,9 @@ class Experiment(Kept):
         if after < 0:
             raise ValueError(f"after must be a number of seconds, at least 0, got {after!r}")
         with self._writing() as tx:
-            state = self._state
-            assert state is not None
             limit = time.time() - after
-            old = [period for period, asked in state.pending.items() if asked <= limit]
-            self._dirty = True
-            events = []
-            for period in old:
-                events.append(self._event("expire", period=period))
-                state.apply(events[-1])
-            if events:
-                store.append(tx, events)
+            old = [period for period, asked in self._now.pending.items() if asked <= limit]
+            self._append(tx, *[self._apply("expire", period=period) for period in old])
         return [self._id(period) for period in old]
 
     # ---- arms
@@ -349,8 +319,7 @@ class Experiment(Kept):
         """
         check_text("label", label)
         with self._writing() as tx:
-            state = self._state
-            assert state is not None
+            state = self._now
             if label in state.labels:
                 raise ConflictError(f"label {label!r} is taken; labels: {', '.join(state.labels)}")
             if getattr(belief, "num_arms", None) != 1:
@@ -366,15 +335,14 @@ class Experiment(Kept):
             if used[len(known) :]:
                 functions = self._library.described(used[len(known) :])
                 body |= {"first": len(known), "functions": functions}
-            self._append(tx, self._event("add", body=json.dumps(body)))
+            self._append(tx, self._apply("add", body=json.dumps(body)))
             self._plan.policy.verify(state.bandit())
             return state.num_arms - 1
 
     def retire_arm(self, label: str) -> None:
         """Decide for this arm no more. Rewards of its past decisions can still be told."""
         with self._writing() as tx:
-            state = self._state
-            assert state is not None
+            state = self._now
             if label not in state.labels:
                 raise UnknownError(f"unknown label {label!r}; labels: {', '.join(state.labels)}")
             arm = state.labels.index(label)
@@ -384,7 +352,7 @@ class Experiment(Kept):
             if not left:
                 raise ConflictError(f"{label!r} is the last open arm: it cannot be retired")
             restricted(state.held.current(), left)  # refuses where arms cannot be told apart
-            self._append(tx, self._event("retire", arm=arm))
+            self._append(tx, self._apply("retire", arm=arm))
 
     # ---- looking
     @property

@@ -135,42 +135,46 @@ class Kept:
             except DamagedError as error:
                 warnings.warn(f"{error}; the journal is read instead", stacklevel=2)
         if state is None:
-            events = store.since(tx, 0)
-            check_chain(events, 0, "", self._store.name)
-            state = fold(self._start, events, self._library)
+            state = fold(self._start, self._checked(tx), self._library)
         else:
-            events = store.since(tx, state.seq)
-            check_chain(events, state.seq, state.digest, self._store.name)
-            for event in events:
+            for event in self._checked(tx, state.seq, state.digest):
                 state.apply(event)
         self._next_snapshot = max(state.seq + _SNAPSHOT_EVENTS, state.seq * 5 // 4)
         self._state = state
         return state
 
-    def _event(self, kind: str, **fields: Any) -> Event:
-        state = self._state
-        assert state is not None
-        return Event(state.seq, kind, time.time(), **fields).sealed(state.digest)
+    @property
+    def _now(self) -> State:
+        """The state, which a write has caught up with."""
+        assert self._state is not None
+        return self._state
+
+    def _apply(self, kind: str, **fields: Any) -> Event:
+        """An event that has been checked, into the state."""
+        state, self._dirty = self._now, True
+        event = Event(state.seq, kind, time.time(), **fields).sealed(state.digest)
+        state.apply(event)
+        return event
 
     def _append(self, tx: Any, *events: Event) -> None:
-        """Events that have been checked, into the state and the journal."""
-        assert self._state is not None
-        self._dirty = True
-        for event in events:
-            self._state.apply(event)
-        store.append(tx, list(events))
-        if self._state.seq >= self._next_snapshot:
+        """Events that are in the state, into the journal."""
+        if events:
+            store.append(tx, list(events))
+        if self._now.seq >= self._next_snapshot:
             self._snapshot(tx)
 
     def _snapshot(self, tx: Any) -> None:
-        state = self._state
-        assert state is not None
+        state = self._now
         store.save_snapshot(tx, state.seq, state.digest, state.packed())
         self._next_snapshot = max(state.seq + _SNAPSHOT_EVENTS, state.seq * 5 // 4)
 
     def events(self) -> list[Event]:
         """The whole journal, checked."""
         with self._store.lock, self._store.transaction(write=False) as tx:
-            events = store.since(tx, 0)
-        check_chain(events, 0, "", self._store.name)
+            return self._checked(tx)
+
+    def _checked(self, tx: Any, seq: int = 0, digest: str = "") -> list[Event]:
+        """The events since number `seq`, which must follow on."""
+        events = store.since(tx, seq)
+        check_chain(events, seq, digest, self._store.name)
         return events

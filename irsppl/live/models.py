@@ -29,7 +29,7 @@ def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:
     for model in models:
         given = model.given()
         mean, values = given.mean, given.values
-        files.add(_file_of(given.function))
+        files |= {_file_of(one) for one in (given.function, mean) if callable(one)}
         functions.append(
             {
                 "function": given.function.__name__,
@@ -41,8 +41,6 @@ def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:
                 "mean_is_function": callable(mean),
             }
         )
-        if callable(mean):
-            files.add(_file_of(mean))
     if len(files) > 1:
         names = ", ".join(sorted(map(str, files)))
         raise ValueError(f"an experiment's arm models must be in one file, found {names}")
@@ -74,14 +72,8 @@ def changes(description: dict[str, Any], path: pathlib.Path) -> str | None:
     source = path.read_text()
     if digest(source) == description["sha256"]:
         return None
-    lines = difflib.unified_diff(
-        description["source"].splitlines(),
-        source.splitlines(),
-        "when created",
-        "now",
-        lineterm="",
-        n=0,
-    )
+    then, now = description["source"].splitlines(), source.splitlines()
+    lines = difflib.unified_diff(then, now, lineterm="", n=0)
     shown = [line for line in lines if not line.startswith(("---", "+++"))]
     return "\n".join(shown[:12] + ["..."] * (len(shown) > 12))
 
@@ -129,16 +121,9 @@ def read(module: Any, path: Any, functions: Sequence[dict[str, Any]]) -> list[Ar
             mean = getattr(module, mean, None)
         if function is None or (one["mean"] is not None and mean is None):
             raise ValueError(f"model {path} has no function {one['function']}")
-        found.append(
-            read_arm(
-                function,
-                num_arms=one["num_arms"] if one["joint"] else None,
-                joint=one["joint"],
-                reward_site=one["reward_site"],
-                mean=mean,
-                values=one["values"],
-            )
-        )
+        options = {name: one[name] for name in ("joint", "reward_site", "values")}
+        num_arms = one["num_arms"] if one["joint"] else None
+        found.append(read_arm(function, num_arms=num_arms, mean=mean, **options))
     return found
 
 
@@ -156,12 +141,8 @@ class Library:
         path: Any = None,
         changed: bool = False,
     ):
-        self.known, self.description, self.path, self.changed = (
-            list(known),
-            description,
-            path,
-            changed,
-        )
+        self.known, self.description = list(known), description
+        self.path, self.changed = path, changed
 
     def described(self, fresh: Sequence[ArmModel]) -> list[dict[str, Any]]:
         """What an added arm writes down of its models; they must be in the experiment's file."""
@@ -201,7 +182,7 @@ def rebuilt(belief: Any, models: Sequence[ArmModel]) -> Any:
     from irsppl.beliefs._joint import JointPoints, joint_enumeration
     from irsppl.beliefs.enumeration import enumeration
     from irsppl.beliefs.particles import JointParticles, Particles
-    from irsppl.beliefs.quadrature import quadrature
+    from irsppl.beliefs.quadrature import Quadrature
 
     if isinstance(belief, JointParticles):
         return JointParticles(models[0], belief.num_points, jax.random.key(0), belief.reason)
@@ -211,5 +192,5 @@ def rebuilt(belief: Any, models: Sequence[ArmModel]) -> Any:
         key = jax.random.key(0)
         return Particles(models, belief.groups, belief.num_points, key, belief.reason)
     if belief.kind == "quadrature":
-        return quadrature(models, belief.groups, belief.num_points, belief.reason)
+        return Quadrature(models, belief.groups, belief.num_points, belief.reason)
     return enumeration(models, belief.groups, belief.reason)

@@ -30,13 +30,10 @@ def page(
     labels = [row["label"] for row in status["arms"]]
     name = f"Experiment {pathlib.PurePath(status['where']).name}".strip()
     head = f"<h1>{text(name)}</h1>" + live("time", f"As of <time>{clock()}</time>.", "p")
-    foot = ""
-    if script:
-        foot = '<p id="link" role="status">This page renews itself every few seconds.</p>'
+    renews = '<p id="link" role="status">This page renews itself every few seconds.</p>'
+    lead = live("advice", text(_sentence(status, advice)), "p", 'class="lead"')
     parts = [
-        section(
-            "Is it worth going on?", live("advice", text(_sentence(status, advice)), "p", _LEAD)
-        ),
+        section("Is it worth going on?", lead),
         section("Where it is", live("facts", _facts(status), "dl")),
         section("What is believed of the arms", *_arms(status, advice)),
     ]
@@ -48,14 +45,11 @@ def page(
             section("Reward so far", _rewards(log, status)),
             section("Last decisions, and why", _decisions(log, reasons)),
         ]
-    return document(name, head, "\n".join(parts), foot, script, nonce)
+    return document(name, head, "\n".join(parts), renews if script else "", script, nonce)
 
 
 def clock() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-
-
-_LEAD = 'class="lead"'
 
 
 def _sentence(status: dict[str, Any], advice: Any | None) -> str:

@@ -97,13 +97,11 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+            return await self.app(scope, receive, send)
         headers = {name.lower(): value for name, value in scope["headers"]}
         refused = self._refused(scope, headers)
         if refused is not None:
-            await _refuse(send, *refused)
-            return
+            return await _refuse(send, *refused)
         body = b""
         while True:
             message = await receive()
@@ -111,8 +109,7 @@ class Guard:
                 return
             body += message.get("body", b"")
             if len(body) > _LARGEST_BODY:
-                await _refuse(send, 413, f"a body may have {_LARGEST_BODY} bytes")
-                return
+                return await _refuse(send, 413, f"a body may have {_LARGEST_BODY} bytes")
             if not message.get("more_body"):
                 break
         if scope["method"] == "POST" and await self.desk.served(scope["path"], body, send):
@@ -144,8 +141,7 @@ class Guard:
         given = headers.get(b"authorization", b"")
         if not posts and given[:6].lower() == b"basic ":  # what a browser sends, for looking only
             given = b"Bearer " + _password(given[6:])
-        admin = hmac.compare_digest(given, b"Bearer " + (self.admin or "").encode())
-        admin = admin and bool(self.admin)
+        admin = bool(self.admin) and hmac.compare_digest(given, f"Bearer {self.admin}".encode())
         known = hmac.compare_digest(given, b"Bearer " + self.token.encode())
         if not (known or admin):
             return 401, "a token is needed: Authorization: Bearer TOKEN"
@@ -164,19 +160,16 @@ def _password(given: bytes) -> bytes:
 async def _refuse(send: Send, status: int, problem: str) -> None:
     # A browser then asks for a name, which does not matter, and a password: the token.
     ways = (b'Basic realm="irsppl", charset="UTF-8"', b"Bearer") if status == 401 else ()
-    await answer(
-        send, status, {"detail": problem}, tuple((b"www-authenticate", way) for way in ways)
-    )
+    headers = tuple((b"www-authenticate", way) for way in ways)
+    await answer(send, status, {"detail": problem}, headers)
 
 
 class Adviser:
     """Advice for the page: computed beside it, again when play has moved on by a hundredth."""
 
     def __init__(self, experiment: Experiment):
-        self.experiment, self.latest = experiment, None
-        self.working = threading.Lock()
-
-    latest: Advice | None
+        self.experiment, self.working = experiment, threading.Lock()
+        self.latest: Advice | None = None
 
     def look(self, status: dict[str, Any]) -> Advice | None:
         old = self.latest
@@ -235,13 +228,8 @@ def make_app(
     from irsppl import __version__
 
     # The interactive pages of FastAPI load scripts from elsewhere; the description itself is here.
-    app = FastAPI(
-        title="irsppl experiment",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    nothing: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
+    app = FastAPI(title="irsppl experiment", version=__version__, **nothing)
     pages, desk = Pages(experiment), Desk(experiment)
 
     def refused(request: Request, error: Exception) -> JSONResponse:
@@ -353,17 +341,10 @@ def _metrics(status: dict[str, Any]) -> str:
         return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
     lines = []
-    for name, kind in (
-        ("period", "counter"),
-        ("remaining", "gauge"),
-        ("pending", "gauge"),
-        ("told", "counter"),
-        ("expired", "counter"),
-        ("reward", "gauge"),
-    ):
-        lines += [f"# TYPE irsppl_{name} {kind}", f"irsppl_{name} {status[name]}"]
-    if status["budget"] is not None:
-        lines += ["# TYPE irsppl_budget gauge", f"irsppl_budget {status['budget']}"]
+    for name in ("period", "remaining", "pending", "told", "expired", "reward", "budget"):
+        kind = "counter" if name in ("period", "told", "expired") else "gauge"
+        if status[name] is not None:
+            lines += [f"# TYPE irsppl_{name} {kind}", f"irsppl_{name} {status[name]}"]
     for name in ("pulls", "mean"):
         lines.append(f"# TYPE irsppl_arm_{name} gauge")
         for row in status["arms"]:

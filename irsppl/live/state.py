@@ -119,21 +119,18 @@ class State:
 
     # ---- to and from bytes
     def packed(self) -> bytes:
-        data, _ = pack_with_models(
-            {
-                "labels": self.labels,
-                "open": self.open,
-                "held": self.held.packed(),
-                "money": self.money,
-                "arms": np.array(self.arms, np.int32),
-                "status": np.frombuffer(bytes(self.status), np.uint8),
-                "rewards": np.array(self.rewards, np.float64),
-                "pending": np.array(list(self.pending), np.int64),
-                "asked_at": np.array(list(self.pending.values()), np.float64),
-            },
-            self.library.known,
-        )
-        return data
+        kept = {
+            "labels": self.labels,
+            "open": self.open,
+            "held": self.held.packed(),
+            "money": self.money,
+            "arms": np.array(self.arms, np.int32),
+            "status": np.frombuffer(bytes(self.status), np.uint8),
+            "rewards": np.array(self.rewards, np.float64),
+            "pending": np.array(list(self.pending), np.int64),
+            "asked_at": np.array(list(self.pending.values()), np.float64),
+        }
+        return pack_with_models(kept, self.library.known)[0]
 
     @classmethod
     def unpacked(cls, start: Bandit, data: bytes, library: Library, seq: int, digest: str) -> State:

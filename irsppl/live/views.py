@@ -75,16 +75,9 @@ def explanation(plan: Plan, then: State, event: Event) -> dict[str, Any]:
             "uniform": choice.uniform,
         },
         "arms": [
-            {
-                "label": label,
-                "open": then.open[arm],
-                "mean": float(mean[arm]),
-                "sd": float(sd[arm]),
-                "pulls": int(then.counts[arm]),
-                "pending": int(then.waiting[arm]),
-                "probability": float(choice.shares[arm]),
-            }
-            for arm, label in enumerate(then.labels)
+            {name: row[name] for name in ("label", "open", "mean", "sd", "pulls", "pending")}
+            | {"probability": float(share)}
+            for row, share in zip(arms(then), choice.shares, strict=True)
         ],
         "told": _why(choice, then, event.arm, mean, sd),
     }

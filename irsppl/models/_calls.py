@@ -74,11 +74,8 @@ class Call:
     in_place: tuple[int, ...]  # which of (arm, reward) the function takes by position only
 
     def __call__(self, arm: Any, reward: Any) -> Any:
-        kwargs = {}
-        if self.reward is not None:
-            kwargs[self.reward] = reward
-        if self.arm is not None:
-            kwargs[self.arm] = arm
+        named = {self.reward: reward, self.arm: arm}
+        kwargs = {name: value for name, value in named.items() if name is not None}
         return self.function(*((arm, reward)[i] for i in self.in_place), **kwargs)
 
 
@@ -100,16 +97,11 @@ def run(call: Callable, arm: Any, reward: Any, key: Array, reward_site: str, nam
             return jnp.zeros(fn.shape())  # cannot be drawn; refused once all sites are known
         return fn.sample(jax.random.fold_in(key, next(order)))
 
-    visit = Visit(choose, reward_site)
-    _guarded(call, arm, reward, visit, name)
-    return visit
-
-
-def _guarded(call: Callable, arm: Any, reward: Any, visit: Visit, name: str) -> None:
-    say = f"arm model {name}: "
+    visit, say = Visit(choose, reward_site), f"arm model {name}: "
     try:
         with visit:
             call(arm, reward)
+        return visit
     except TRACER_ERRORS as error:
         first = str(error).strip().splitlines()[0]
         about = "the arm or a random value" if arm is not None else "a random value"

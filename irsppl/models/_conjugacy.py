@@ -31,10 +31,14 @@ def find_conjugacy(
     """(family, its parameters): numbers for a per-arm model, arrays `[K]` for a joint one."""
     if model.has_discrete or model.mean_method == "user" or len(every_arm) < model.num_arms:
         return None
-    members = _family(model, every_arm)
-    if members is None or not _agrees(model, members, trial):
+    arms = _family(model, every_arm)
+    if arms is None or not _agrees(model, arms, trial):
         return None
-    return _named(model, members)
+    family, parameters = arms[0].family, arms[0].parameters
+    if model.joint:
+        stacked = {key: np.stack([arm.parameters[key] for arm in arms]) for key in parameters}
+        parameters = stacked | {k: v for k, v in parameters.items() if k == "values"}  # shared
+    return family, parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,16 +62,6 @@ def _family(model: ArmModel, readings: list[Laws]) -> list[_Arm] | None:
     if sorted(used) != list(range(total_size(model))):
         return None
     return found
-
-
-def _named(model: ArmModel, arms: list[_Arm]) -> tuple[str, dict[str, Any]]:
-    """(family, parameters): numbers for a per-arm model, arrays `[K]` for a joint one."""
-    family, parameters = arms[0].family, arms[0].parameters
-    if model.joint:
-        shared = {"values": parameters["values"]} if "values" in parameters else {}
-        stacked = {key: np.stack([arm.parameters[key] for arm in arms]) for key in parameters}
-        parameters = {**stacked, **shared}
-    return family, parameters
 
 
 def _arm_family(model: ArmModel, laws: Laws) -> _Arm | None:

@@ -14,21 +14,12 @@ from numpyro.distributions import constraints
 Distribution: Any = dist.Distribution
 
 WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
-# Classes that came or may go with NumPyro's version are looked up by name.
-ZERO_INFLATED = tuple(
-    kind
-    for name in ("ZeroInflatedProbs", "HurdleProbs")
-    if (kind := getattr(dist, name, None) or getattr(dist.discrete, name, None)) is not None
-)
+ZERO_INFLATED = (dist.ZeroInflatedProbs, dist.HurdleProbs)
 CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)
-CENSORED = tuple(
-    kind
-    for name in (
-        "LeftCensoredDistribution",
-        "RightCensoredDistribution",
-        "IntervalCensoredDistribution",
-    )
-    if (kind := getattr(dist, name, None)) is not None
+CENSORED = (
+    dist.LeftCensoredDistribution,
+    dist.RightCensoredDistribution,
+    dist.IntervalCensoredDistribution,
 )
 
 
@@ -53,8 +44,7 @@ def layers(fn: Distribution) -> Iterator[Distribution]:
 
 
 def is_discrete(fn: Distribution) -> bool:
-    support = fn.support
-    return bool(getattr(support, "is_discrete", False))
+    return bool(getattr(fn.support, "is_discrete", False))
 
 
 def plain_constraint(support: Any) -> Any:

@@ -93,13 +93,7 @@ def _form(model: ArmModel, readings: list[Laws]) -> LinearGaussianForm | None:
     solve = np.linalg.inv(np.eye(size) - prior_slope[0])
     root = solve @ chol
     noise = np.array([float(r.reward.constant("scale").reshape(())) for r in readings])  # type: ignore[union-attr]
-    return LinearGaussianForm(
-        features=features,
-        mean=solve @ prior_at_zero[0],
-        cov=root @ root.T,
-        noise_sd=noise,
-        offset=offset,
-    )
+    return LinearGaussianForm(features, solve @ prior_at_zero[0], root @ root.T, noise, offset)
 
 
 def _form_agrees(model: ArmModel, form: LinearGaussianForm, trial: Trial) -> bool:

@@ -53,15 +53,12 @@ class SiteInfo:
     values: np.ndarray | None = None  # what one element of a discrete site can be, if finite
 
 
-def broadcasting() -> Any:
+def broadcasting(method: Callable[P, R]) -> Callable[P, R]:
     """NumPyro, and users' models, broadcast between ranks; a strict session must let them."""
-    return jax.numpy_rank_promotion("allow")
 
-
-def _relaxed(method: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with broadcasting():
+        with jax.numpy_rank_promotion("allow"):
             return method(*args, **kwargs)
 
     return run
@@ -90,11 +87,11 @@ class ArmModel:
     joint: bool
     latents: dict[str, SiteInfo]
     dim: int  # of the unconstrained continuous latents, z
-    num_uniforms: int  # that `prior_from_uniforms` takes (dim, and one per discrete element)
-    has_icdf: bool
-    support: RewardSupport
     mean_method: str  # "closed form", "values", "user" or "quadrature"
-    mean_error: float  # largest estimated error of the mean over prior draws, 0.0 if exact
+    num_uniforms: int = 0  # that `prior_from_uniforms` takes (dim, and one per discrete element)
+    has_icdf: bool = False
+    support: RewardSupport = dataclasses.field(default_factory=RewardSupport)
+    mean_error: float = 0.0  # largest estimated error of the mean over prior draws, 0.0 if exact
     conjugate: tuple[str, dict[str, Any]] | None = None
     linear_gaussian: LinearGaussianForm | None = None
     _call: Callable[[Any, Any], Any] = dataclasses.field(repr=False, default=lambda arm, r: None)
@@ -123,17 +120,13 @@ class ArmModel:
 
     # ---- what kinds of latents there are
     @property
-    def has_continuous(self) -> bool:
-        return self.dim > 0
-
-    @property
     def has_discrete(self) -> bool:
         return any(site.discrete for site in self.latents.values())
 
     @property
     def discrete(self) -> bool:
         """Whether every latent is discrete."""
-        return not self.has_continuous
+        return self.dim == 0
 
     @property
     def reward_values(self) -> np.ndarray | None:
@@ -141,7 +134,7 @@ class ArmModel:
         return self.support.values
 
     # ---- the prior
-    @_relaxed
+    @broadcasting
     def sample_prior(self, key: Array) -> Params:
         """One draw of all latents."""
         keys = jax.random.split(key, max(len(self.latents), 1))
@@ -160,20 +153,20 @@ class ArmModel:
             return None
         return self.from_uniforms(quantiles.Uniforms(u))
 
-    @_relaxed
+    @broadcasting
     def from_uniforms(self, uniforms: quantiles.Uniforms) -> Params:
         def choose(name: str, fn: Distribution) -> Array:
-            return quantiles.draw(fn, uniforms, self._tables.get(name), self._counts.get(name))
+            return quantiles.draw(fn, uniforms.take, self._tables.get(name), self._counts.get(name))
 
         return self.visit(choose, _FIRST).latents()
 
-    @_relaxed
+    @broadcasting
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Log density (mass, for discrete sites) of all latents in their own space."""
         visit = self.visit(lambda name, fn: params[name], _FIRST)
-        return _total([jnp.sum(fn.log_prob(value)) for _, fn, value in visit.sites])
+        return sum((jnp.sum(fn.log_prob(value)) for _, fn, value in visit.sites), jnp.zeros(()))
 
-    @_relaxed
+    @broadcasting
     def log_prior_unconstrained(
         self, z: Float[Array, " dim"], discrete: Params | None = None
     ) -> Float[Array, ""]:
@@ -183,9 +176,9 @@ class ArmModel:
         """
         terms: list[Array] = []
         self.visit(self._place(z, discrete, terms), _FIRST)
-        return _total(terms)
+        return sum(terms, jnp.zeros(()))
 
-    @_relaxed
+    @broadcasting
     def constrain(self, z: Float[Array, " dim"], discrete: Params | None = None) -> Params:
         """The latents at an unconstrained point."""
         return self.visit(self._place(z, discrete, []), _FIRST).latents()
@@ -207,7 +200,7 @@ class ArmModel:
 
         return choose
 
-    @_relaxed
+    @broadcasting
     def unconstrain(self, params: Params) -> Float[Array, " dim"]:
         """The unconstrained vector of the continuous latents."""
         visit = self.visit(lambda name, fn: params[name], _FIRST)
@@ -223,36 +216,42 @@ class ArmModel:
 
         None unless all latents are discrete with finitely many, not too many, values.
         """
-        sites = list(self.latents.values())
-        if not self.discrete or any(site.values is None for site in sites):
+        params = self.combinations(MAX_COMBINATIONS) if self.discrete else None
+        if params is None:
             return None
-        sizes = [int(np.prod(site.shape, dtype=int)) for site in sites]
-        axes = [site.values for site, n in zip(sites, sizes, strict=True) for _ in range(n)]
-        if np.prod([float(len(axis)) for axis in axes]) > MAX_COMBINATIONS:  # type: ignore[arg-type]
-            return None
-        grid: list[np.ndarray] = list(np.meshgrid(*axes, indexing="ij"))  # type: ignore[arg-type]
-        flat = np.stack([part.reshape(-1) for part in grid], axis=1)
-        ends_ = np.cumsum(sizes)
-        params = {
-            site.name: jnp.asarray(flat[:, end - n : end].reshape((-1, *site.shape)))
-            for site, n, end in zip(sites, sizes, ends_, strict=True)
-        }
         log_prior = np.asarray(jax.jit(jax.vmap(self.checked_log_prior))(params))
         keep = log_prior > -np.inf
         return {name: value[keep] for name, value in params.items()}, log_prior[keep]
 
-    @_relaxed
+    def combinations(self, most: int) -> Params | None:
+        """Every combination of the discrete latents [J, ...], if there are at most so many."""
+        sites = [site for site in self.latents.values() if site.discrete]
+        values = [site.values for site in sites if site.values is not None]
+        if len(values) < len(sites):
+            return None
+        sizes = [int(np.prod(site.shape, dtype=int)) for site in sites]
+        axes = [one for one, n in zip(values, sizes, strict=True) for _ in range(n)]
+        if np.prod([float(len(axis)) for axis in axes]) > most:
+            return None
+        flat = np.stack([part.reshape(-1) for part in np.meshgrid(*axes, indexing="ij")], axis=1)
+        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
+        return {
+            site.name: jnp.asarray(part.reshape((-1, *site.shape)))
+            for site, part in zip(sites, parts, strict=True)
+        }
+
+    @broadcasting
     def checked_log_prior(self, params: Params) -> Array:
         """Log prior, minus infinity where a discrete value is outside the support of its site."""
         visit = self.visit(lambda name, fn: params[name], _FIRST)
-        terms = [
+        terms = (
             jnp.sum(jnp.where(in_support(fn, value), fn.log_prob(value), -jnp.inf))
             for _, fn, value in visit.sites
-        ]
-        return _total(terms)
+        )
+        return sum(terms, jnp.zeros(()))
 
     # ---- the reward, given the latents
-    @_relaxed
+    @broadcasting
     def log_likelihood(self, params: Params, reward: Any, arm: Any = None) -> Float[Array, ""]:
         """Log density (mass) of one reward; minus infinity where the reward is impossible."""
         fn = self.reward_law(params, arm)
@@ -274,7 +273,7 @@ class ArmModel:
         """mu(theta): the mean reward given the latents."""
         return self.mean_and_error(params, arm)[0]
 
-    @_relaxed
+    @broadcasting
     def mean_and_error(self, params: Params, arm: Any) -> tuple[Array, Array]:
         zero = jnp.zeros(())
         if callable(self._user_mean):
@@ -286,16 +285,13 @@ class ArmModel:
         fn = visit.reward["fn"]
         if self.category_values is not None:
             log_probs = fn.log_prob(jnp.arange(len(self.category_values)))
-            return jnp.sum(
-                jnp.exp(log_probs) * jnp.asarray(self.category_values, log_probs.dtype)
-            ), zero
+            values = jnp.asarray(self.category_values, log_probs.dtype)
+            return jnp.sum(jnp.exp(log_probs) * values), zero
         if self.mean_method == "closed form":
-            mean = closed_mean(fn)
-            assert mean is not None
-            return jnp.asarray(mean, float), zero
+            return jnp.asarray(closed_mean(fn), float), zero
         return numerical_mean(fn)
 
-    @_relaxed
+    @broadcasting
     def sample_reward(self, key: Array, params: Params, arm: Any = None) -> Float[Array, ""]:
         """One reward."""
         draw = self.reward_law(params, arm).sample(key)
@@ -381,13 +377,6 @@ def _check_pickles(function: Any, what: str) -> None:
             "cannot be found by one: define it with `def` at the top level of a module, not inside "
             "another function and not as a lambda; bind arguments with functools.partial"
         ) from error
-
-
-def _total(terms: list[Array]) -> Array:
-    total = jnp.zeros(())
-    for term in terms:
-        total = total + term
-    return total
 
 
 def _feasible(fn: Distribution, value: Array, fallback: float) -> Array:

@@ -7,7 +7,8 @@ constants the inverse is tabulated once on the host.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import betainc, expit, gammainc, gammaincc, gammaln, logit, ndtri
 from jaxtyping import Array, Float
 
-from irsppl.models._distributions import Distribution, in_support, is_discrete
+from irsppl.models._distributions import WRAPPERS, Distribution, in_support, is_discrete
 
 
 class NoInverse(Exception):
@@ -244,21 +245,13 @@ def tables_for(kind: type, constants: dict[str, np.ndarray]) -> Table | None:
     """
     weights = constants.get("weights")
     try:
-        if weights is not None:
-            names = _MIXED.get(kind)
-            if names is None:
-                return None
-            parts = [weights, *(constants[name] for name in names[1:])]
-            return Table(names[0], parts, weights.shape[-1])
-        if kind is dist.Beta:
-            return Table("beta", [constants[k] for k in BETA])
-        if kind is dist.Gamma:
-            return Table("gamma", [constants["concentration"]])
-        if kind is dist.StudentT:
-            return Table("student", [constants["df"]])
-        if kind is dist.InverseGamma:
-            return Table("inverse gamma", [constants["concentration"]])
-        if kind is dist.Dirichlet:
+        if weights is not None and kind in _MIXED:
+            name, *keys = _MIXED[kind]
+            return Table(name, [weights, *(constants[key] for key in keys)], weights.shape[-1])
+        if weights is None and kind in _SINGLE:
+            name, *keys = _SINGLE[kind]
+            return Table(name, [constants[key] for key in keys])
+        if weights is None and kind is dist.Dirichlet:
             alpha = constants["concentration"].reshape(-1, constants["concentration"].shape[-1])
             rest = np.cumsum(alpha[:, ::-1], axis=1)[:, ::-1]
             return Table("beta", [alpha[:, :-1], rest[:, 1:]])
@@ -267,52 +260,52 @@ def tables_for(kind: type, constants: dict[str, np.ndarray]) -> Table | None:
     return None
 
 
-BETA = ("concentration1", "concentration0")
+# Name of the table, and the parameters it takes.
+_SINGLE = {
+    dist.Beta: ("beta", "concentration1", "concentration0"),
+    dist.Gamma: ("gamma", "concentration"),
+    dist.StudentT: ("student", "df"),
+    dist.InverseGamma: ("inverse gamma", "concentration"),
+}
 _MIXED = {
-    dist.Beta: ("beta", *BETA),
+    dist.Beta: _SINGLE[dist.Beta],
     dist.Gamma: ("gamma", "concentration", "rate"),
     dist.Normal: ("normal", "loc", "scale"),
 }
 
 
-class _Take(Protocol):
-    def take(self, shape: tuple[int, ...]) -> Array: ...
+_Take = Callable[[tuple[int, ...]], Array]  # uniforms of a shape
 
 
-def draw(
-    fn: Distribution,
-    uniforms: _Take,
-    table: Table | None = None,
-    values: np.ndarray | None = None,
-) -> Array:
+def draw(fn: Distribution, take: _Take, table: Table | None, values: np.ndarray | None) -> Array:
     """A draw of `fn` in its full shape, measure-preserving in the uniforms it takes.
 
     table: inverse CDFs of the law inside, in the element order of `fn`. values: what a discrete law
     can give, in rising order, or what it gives but for a negligible probability.
     """
     with jax.numpy_rank_promotion("allow"):  # scalar laws meet the shape of the uniforms
-        return jnp.broadcast_to(_draw(fn, fn.shape(), uniforms, table, values), fn.shape())
+        return jnp.broadcast_to(_draw(fn, fn.shape(), take, table, values), fn.shape())
 
 
 def _draw(
-    fn: Distribution, shape: tuple[int, ...], uniforms: _Take, table: Table | None, values: Any
+    fn: Distribution, shape: tuple[int, ...], take: _Take, table: Table | None, values: Any
 ) -> Array:
     """`shape` is the full shape of the draw, which expansions have made larger than fn.shape()."""
-    if isinstance(fn, (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)):
-        return _draw(fn.base_dist, shape, uniforms, table, values)
+    if isinstance(fn, WRAPPERS):
+        return _draw(fn.base_dist, shape, take, table, values)
     if is_discrete(fn):
         if fn.event_shape:
             raise NoInverse
-        return _draw_discrete(fn, uniforms.take(shape), values)
+        return _draw_discrete(fn, take(shape), values)
     if isinstance(fn, dist.Dirichlet):
-        return _draw_dirichlet(fn, shape, uniforms, table)
+        return _draw_dirichlet(fn, shape, take, table)
     if isinstance(fn, dist.MultivariateNormal):
-        scores = ndtri(uniforms.take(shape))
+        scores = ndtri(take(shape))
         return fn.loc + jnp.squeeze(fn.scale_tril @ scores[..., None], axis=-1)
     if isinstance(fn, (dist.MixtureSameFamily, dist.MixtureGeneral)):
-        return _draw_mixture(fn, shape, uniforms, table)
+        return _draw_mixture(fn, shape, take, table)
     if isinstance(fn, dist.InverseGamma):
-        u = uniforms.take(shape)
+        u = take(shape)
         if table is not None:
             return fn.rate * table(u)
         return fn.rate / gamma_icdf(fn.concentration, u, upper=True)
@@ -320,19 +313,19 @@ def _draw(
         base_shape = shape[: len(shape) - len(fn.shape())] + fn.base_dist.shape()
         if len(shape) == len(fn.shape()) and not fn.event_shape and not fn.base_dist.event_shape:
             base_shape = shape  # an expansion may have stretched inner axes
-        value = _draw(fn.base_dist, base_shape, uniforms, None, None)
+        value = _draw(fn.base_dist, base_shape, take, None, None)
         for transform in fn.transforms:
             value = transform(value)
         return value
     if fn.event_shape:
         raise NoInverse
-    return _icdf(fn, uniforms.take(shape), table)
+    return _icdf(fn, take(shape), table)
 
 
 def _icdf(fn: Distribution, u: Array, table: Table | None = None) -> Array:
     """Inverse CDF of a univariate continuous law, elementwise."""
     kind = type(fn)
-    if kind is dist.Beta:
+    if isinstance(fn, dist.Beta):  # BetaProportion and the like, too
         if table is not None:
             return table(u)
         return _inside_unit(beta_logit_icdf(fn.concentration1, fn.concentration0, u))
@@ -348,8 +341,6 @@ def _icdf(fn: Distribution, u: Array, table: Table | None = None) -> Array:
     if kind is dist.Kumaraswamy:
         a, b = fn.concentration1, fn.concentration0
         return (-jnp.expm1(jnp.log1p(-u) / b)) ** (1 / a)
-    if isinstance(fn, dist.Beta):  # BetaProportion and the like
-        return _inside_unit(beta_logit_icdf(fn.concentration1, fn.concentration0, u))
     try:
         return fn.icdf(u)
     except (NotImplementedError, ImportError, AttributeError) as error:
@@ -357,10 +348,10 @@ def _icdf(fn: Distribution, u: Array, table: Table | None = None) -> Array:
 
 
 def _draw_dirichlet(
-    fn: dist.Dirichlet, shape: tuple[int, ...], uniforms: _Take, table: Table | None
+    fn: dist.Dirichlet, shape: tuple[int, ...], take: _Take, table: Table | None
 ) -> Array:
     alpha = jnp.broadcast_to(fn.concentration, shape)
-    u = uniforms.take((*shape[:-1], shape[-1] - 1))
+    u = take((*shape[:-1], shape[-1] - 1))
     # Stick-breaking: the share of what is left is Beta(alpha_c, sum of the later alphas).
     if table is not None:
         y = logit(table(u))
@@ -374,10 +365,10 @@ def _draw_dirichlet(
     return value / value.sum(-1, keepdims=True)
 
 
-def _draw_mixture(fn: Any, shape: tuple[int, ...], uniforms: _Take, table: Table | None) -> Array:
+def _draw_mixture(fn: Any, shape: tuple[int, ...], take: _Take, table: Table | None) -> Array:
     if fn.event_shape:
         raise NoInverse
-    u = uniforms.take(shape)
+    u = take(shape)
     if table is not None:
         return table(u)
     # The mixture's quantile lies between those of its components.
@@ -402,20 +393,10 @@ def icdf(fn: Distribution, u: Array) -> Array:
     return _univariate(fn, u)
 
 
-class _Given:
-    """Hands out the uniforms it was given, whatever the shape asked for (same size)."""
-
-    def __init__(self, u: Array):
-        self.u = u
-
-    def take(self, shape: tuple[int, ...]) -> Array:
-        return self.u
-
-
 def _univariate(fn: Distribution, u: Array) -> Array:
     if is_discrete(fn):
         raise NoInverse
-    return _draw(fn, u.shape, _Given(u), None, None)
+    return _draw(fn, u.shape, lambda shape: u, None, None)
 
 
 def _draw_discrete(fn: Distribution, u: Array, values: np.ndarray | None) -> Array:

@@ -20,11 +20,11 @@ from irsppl.models._linear_gaussian import find_linear_gaussian
 from irsppl.models._means import closed_mean
 from irsppl.models._model import ArmModel, Visit, broadcasting
 from irsppl.models._sites import check_law, check_same_latents, check_traced_arm, read_sites
-from irsppl.models._support import RewardSupport
 from irsppl.models._tails import check_tail
 from irsppl.models._trial import check_trial, discrete_values, reward_support, try_out, with_values
 
 
+@broadcasting
 def read_arm(
     function: Callable[..., Any],
     *,
@@ -59,21 +59,6 @@ def read_arm(
         num_arms = 1
     call = calling(function, joint, reward_site, say)
     table = _category_values(values, say)
-
-    with broadcasting():
-        return _read(call, name, num_arms, joint, reward_site, mean, table)
-
-
-def _read(
-    call: Callable[[Any, Any], Any],
-    name: str,
-    num_arms: int,
-    joint: bool,
-    reward_site: str,
-    mean: Any,
-    table: np.ndarray | None,
-) -> ArmModel:
-    say = f"arm model {name}: "
     arms = _some_arms(num_arms) if joint else [None]
     structures = [read_sites(call, arm, reward_site, name) for arm in arms]
     sites = structures[0]
@@ -89,11 +74,7 @@ def _read(
         joint=joint,
         latents=sites,
         dim=sum(site.size for site in sites.values()),
-        num_uniforms=0,
-        has_icdf=False,
-        support=RewardSupport(-np.inf, np.inf, False, False, False, None, 0.0),
         mean_method=_mean_method(call, joint, reward_site, mean, table, say),
-        mean_error=0.0,
         _call=call,
         _reward_site=reward_site,
         category_values=table,
@@ -130,12 +111,7 @@ def _some_arms(num_arms: int) -> list[Any]:
 
 
 def _mean_method(
-    call: Callable,
-    joint: bool,
-    reward_site: str,
-    mean: Any,
-    values: np.ndarray | None,
-    say: str,
+    call: Callable, joint: bool, reward_site: str, mean: Any, values: np.ndarray | None, say: str
 ) -> str:
     name = say.removeprefix("arm model ").removesuffix(": ")
     visits: list[tuple[Visit, Any]] = []

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 from numpyro.distributions import biject_to
 
-from irsppl._checks import is_concrete
+from irsppl._checks import depends_on_input, is_concrete
 from irsppl.models._calls import run
 from irsppl.models._distributions import (
     CENSORED,
@@ -306,15 +306,6 @@ def check_law(
             say + "two calls of the model gave two different models; it must not draw from "
             "numpy.random or change variables outside itself"
         )
-
-
-def depends_on_input(jaxpr: Any) -> list[bool]:
-    """For each output, whether some operation on its way takes an input."""
-    tainted = set(jaxpr.invars)
-    for eqn in jaxpr.eqns:
-        if any(not hasattr(atom, "val") and atom in tainted for atom in eqn.invars):
-            tainted.update(eqn.outvars)
-    return [not hasattr(atom, "val") and atom in tainted for atom in jaxpr.outvars]
 
 
 def _same_program(one: Any, other: Any) -> bool:

@@ -220,14 +220,9 @@ def _power(eqn: Any, inputs: list[Fact]) -> tuple[int, float] | None:
     if first.power is None:
         return None
     site, exponent = first.power
-    if name == "sqrt":
-        return site, exponent / 2
-    if name == "rsqrt":
-        return site, -exponent / 2
-    if name == "square":
-        return site, exponent * 2
+    factor = {"sqrt": 0.5, "rsqrt": -0.5, "square": 2}.get(name)
     if name == "integer_pow":
-        return site, exponent * eqn.params["y"]
-    if name == "pow" and inputs[1].constant is not None:
-        return site, exponent * float(np.asarray(inputs[1].constant).reshape(()))
-    return None
+        factor = eqn.params["y"]
+    elif name == "pow" and inputs[1].constant is not None:
+        factor = float(np.asarray(inputs[1].constant).reshape(()))
+    return None if factor is None else (site, exponent * factor)

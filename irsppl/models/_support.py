@@ -18,13 +18,13 @@ from irsppl.models._distributions import WRAPPERS, ZERO_INFLATED, plain_constrai
 class RewardSupport:
     """The values a reward can take, whatever the latents are."""
 
-    low: float
-    high: float
-    integer: bool
-    open_low: bool  # low itself is impossible (an open end)
-    open_high: bool
-    values: np.ndarray | None  # the possible rewards, when they are finitely many
-    inside: float  # a possible reward, to pad buffers with
+    low: float = -np.inf
+    high: float = np.inf
+    integer: bool = False
+    open_low: bool = False  # low itself is impossible (an open end)
+    open_high: bool = False
+    values: np.ndarray | None = None  # the possible rewards, when they are finitely many
+    inside: float = 0.0  # a possible reward, to pad buffers with
 
     def check(self, reward: Any) -> np.ndarray:
         """Whether each reward is possible; the shape follows `reward`. Host values only."""
@@ -72,13 +72,8 @@ def ends(fn: dist.Distribution) -> tuple[Array, Array, bool, bool, bool]:
         parts = [ends(component) for component in fn.component_distributions]
         low = jnp.min(jnp.stack([part[0] for part in parts]))
         high = jnp.max(jnp.stack([part[1] for part in parts]))
-        return (
-            low,
-            high,
-            all(part[2] for part in parts),
-            all(part[3] for part in parts),
-            all(part[4] for part in parts),
-        )
+        integer, open_low, open_high = (all(part[i] for part in parts) for i in (2, 3, 4))
+        return low, high, integer, open_low, open_high
     if isinstance(fn, dist.FoldedDistribution):
         return jnp.zeros(()), jnp.asarray(jnp.inf), False, False, False
     support = plain_constraint(fn.support)

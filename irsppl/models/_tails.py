@@ -45,7 +45,7 @@ def check_tail(model: ArmModel, means: np.ndarray, say: str) -> None:
         return
     far = _far_index(model) if model.has_icdf else None
     index, how = far if far is not None else (_near_index(model), f"{_DRAWS} draws")
-    if index is None or np.isnan(index):
+    if np.isnan(index):
         return
     problem = (
         f"under the prior the mean reward has a tail of Pareto index k = {index:.2f} (from {how})"
@@ -97,7 +97,7 @@ def generalised_pareto_k(x: np.ndarray) -> float:
     return float((n * fitted + 10 * 0.5) / (n + 10))
 
 
-def _near_index(model: ArmModel) -> float | None:
+def _near_index(model: ArmModel) -> float:
     """The larger Pareto k of both tails of draws from the prior, less two standard errors."""
     keys = jax.random.split(jax.random.key(2), _DRAWS)
     arms = np.arange(_DRAWS) % model.num_arms
@@ -105,12 +105,12 @@ def _near_index(model: ArmModel) -> float | None:
     def one(key: Any, arm: Any) -> Any:
         return model.mean(model.sample_prior(key), arm if model.joint else None)
 
-    means = np.asarray(jax.jit(jax.vmap(one), compiler_options=_quick())(keys, arms))
+    means = np.asarray(jax.jit(jax.vmap(one), compiler_options=quick())(keys, arms))
     k = max(pareto_k(means), pareto_k(-means))
     return k - 2 * (1 + max(k, 0)) / np.sqrt(3 * np.sqrt(_DRAWS)) if np.isfinite(k) else k
 
 
-def _quick() -> dict[str, Any] | None:
+def quick() -> dict[str, Any] | None:
     """It runs a few times only, so it had better compile quickly than well."""
     return {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
 
@@ -126,7 +126,7 @@ def _far_index(model: ArmModel) -> tuple[float, str] | None:
 
     dim = model.num_uniforms
     with jax.enable_x64(True):
-        program = jax.jit(jax.vmap(one), compiler_options=_quick())
+        program = jax.jit(jax.vmap(one), compiler_options=quick())
 
         def means(z: np.ndarray, arms: np.ndarray) -> np.ndarray:
             found = []

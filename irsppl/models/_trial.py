@@ -15,6 +15,7 @@ from irsppl.models._distributions import Distribution
 from irsppl.models._means import NoMean
 from irsppl.models._model import ArmModel, SiteInfo, Visit
 from irsppl.models._support import RewardSupport, ends
+from irsppl.models._tails import quick
 
 _TRIALS = 4096
 # A numerical mean less accurate than this (relative to the spread of rewards) is refused.
@@ -63,14 +64,13 @@ def try_out(model: ArmModel, say: str) -> Trial:
 
     arms = np.arange(_TRIALS) % model.num_arms
     keys = jax.random.split(jax.random.key(0), _TRIALS)
-    # It runs once, so it had better compile quickly than well: uniforms spare NumPyro's samplers.
+    # To compile quickly: uniforms spare NumPyro's samplers.
     sources: Any = jax.random.split(jax.random.key(1), _TRIALS)
     if model.has_icdf:
         uniforms = np.random.default_rng(0).random((_TRIALS, model.num_uniforms))
         sources = jnp.asarray(uniforms, jnp.result_type(float))
-    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     try:
-        out = jax.jit(jax.vmap(one), compiler_options=quick)(sources, keys, arms)
+        out = jax.jit(jax.vmap(one), compiler_options=quick())(sources, keys, arms)
     except NoMean as error:
         raise ValueError(
             say + "the reward's law has no mean that can be computed; give it with mean="
@@ -97,8 +97,7 @@ def check_trial(model: ArmModel, trial: Trial, say: str) -> None:
         return where + (f", arm {trial.arms[i]}" if model.joint else "")
 
     for site, draws in trial.params.items():
-        bad = ~np.all(np.isfinite(draws).reshape(_TRIALS, -1), axis=1)
-        if bad.any():
+        if not np.all(np.isfinite(draws)):
             raise ValueError(
                 say + f"draws of the latent {site!r} from its prior are not finite; check the "
                 "prior's parameters"

@@ -23,14 +23,10 @@ _CELLS = 32
 _REACH = 40.0  # nats below the largest density, where the integrals end
 _POINTS, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(4))
 _NEWTON = 4
-_TRUNCATED = tuple(
-    kind
-    for name in (
-        "LeftTruncatedDistribution",
-        "RightTruncatedDistribution",
-        "TwoSidedTruncatedDistribution",
-    )
-    if (kind := getattr(dist, name, None)) is not None
+_TRUNCATED = (
+    dist.LeftTruncatedDistribution,
+    dist.RightTruncatedDistribution,
+    dist.TwoSidedTruncatedDistribution,
 )
 
 

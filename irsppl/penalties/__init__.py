@@ -3,24 +3,8 @@
 from typing import Any
 
 from irsppl._checks import one_of
-from irsppl.penalties._arrivals import at_each, by_arrival, pending_of, periods_of, ready
-from irsppl.penalties._base import (
-    MOST_QUADRATURES,
-    PayoffPenalty,
-    Penalty,
-    after_pending,
-    after_pending_batch,
-    check_constraints,
-    exact_max_after,
-    future_means,
-)
-from irsppl.penalties._brief import TOWER, brief_values
-from irsppl.penalties._brief import serves as brief_serves
-from irsppl.penalties._control_variates import (
-    ControlVariate,
-    mean_controls,
-    set_controls,
-)
+from irsppl.penalties._base import PayoffPenalty, Penalty, future_means
+from irsppl.penalties._control_variates import set_controls
 from irsppl.penalties._payoffs import (
     HostPayoff,
     Inner,
@@ -77,11 +61,8 @@ def find_penalty(penalty: Any) -> Penalty:
 __all__ = [
     "FF",
     "FH",
-    "MOST_QUADRATURES",
     "PENALTIES",
-    "TOWER",
     "TS",
-    "ControlVariate",
     "HostPayoff",
     "Ideal",
     "Inner",
@@ -101,19 +82,7 @@ __all__ = [
     "VZero",
     "VZeroSeparable",
     "Zero",
-    "after_pending",
-    "after_pending_batch",
-    "at_each",
-    "brief_serves",
-    "brief_values",
-    "by_arrival",
-    "check_constraints",
-    "exact_max_after",
     "find_penalty",
     "future_means",
-    "mean_controls",
-    "pending_of",
-    "periods_of",
-    "ready",
     "set_controls",
 ]

@@ -189,9 +189,7 @@ def future_means(bandit: Bandit, outcome: Outcome) -> Float[Array, "K N+1"]:
 def after_pending(bandit: Bandit, path: Float[Array, "K N"]) -> Float[Array, "K N"]:
     """A table along each arm's rewards, started behind the pending ones (which come first)."""
     pending = bandit.pending_counts
-    if pending is None:
-        return path
-    return _start_rows(path, pending)
+    return path if pending is None else _start_rows(path, pending)
 
 
 def after_pending_batch(bandit: Bandit, rewards: Float[Array, "S K N"]) -> Float[Array, "S K N"]:

@@ -61,7 +61,17 @@ class SecondBest(Control):
         )
 
 
-class LevelMax(Control):
+class AtLevel(Control):
+    """One that looks at the first level x T rewards of every arm."""
+
+    level: float = eqx.field(static=True)
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} of {self.level:g}"
+
+
+class LevelMax(AtLevel):
     """T E[max_a mu_a | the first level x T rewards of every arm], on the grid of options.
 
     The CDFs of independent arms at fixed points are martingales, and so is their product; when it
@@ -69,11 +79,6 @@ class LevelMax(Control):
     """
 
     name: ClassVar[str] = "best mean at a level"
-    level: float = eqx.field(static=True)
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} of {self.level:g}"
 
     def of(self, view: View) -> np.ndarray:
         return view.schedule.periods * _level_max(view.arms, view.cdfs(self.level))
@@ -89,15 +94,10 @@ def _level_max(arms: Arms, cdfs: np.ndarray) -> np.ndarray:
     return (1 - cdfs.prod(axis=1)[:, 1:-1]) @ np.diff(arms.lams)
 
 
-class OneArmed(Control):
+class OneArmed(AtLevel):
     """sum_a sum_g P(best of the others in cell g | level x T rewards of each) v(0; lam_g)."""
 
     name: ClassVar[str] = "one-armed values at a level"
-    level: float = eqx.field(static=True)
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} of {self.level:g}"
 
     def of(self, view: View) -> np.ndarray:
         return _one_armed(view.arms, view.weights(self.level))

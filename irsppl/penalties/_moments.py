@@ -9,25 +9,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 import scipy
-from jaxtyping import Array
 
+from irsppl import beliefs
 from irsppl._checks import host64
-from irsppl.beliefs import (
-    Belief,
-    BetaBernoulli,
-    Conjugate,
-    DirichletCategorical,
-    GammaExponential,
-    GammaPoisson,
-    NormalInverseGamma,
-    NormalNormal,
-)
+from irsppl.beliefs._base import single_pulls
 from irsppl.beliefs._points import PointBelief
-from irsppl.outcomes import Outcome
 
 # Draws from which the noise of rewards is estimated where there is no formula.
 _DRAWS = 512
@@ -51,14 +40,16 @@ class Moments:
     own_variances: bool = False
 
 
-def moments(belief: Belief) -> Moments:
+def moments(belief: beliefs.Belief) -> Moments:
     sd = host64(belief.mean_sd())
-    if isinstance(belief, Conjugate):
+    if isinstance(belief, beliefs.Conjugate):
         xi, worth = belief.natural_state()
-        binary = isinstance(belief, BetaBernoulli)
-        exact = isinstance(belief, (BetaBernoulli, NormalNormal))
-        normal = isinstance(belief, (NormalNormal, GammaExponential, NormalInverseGamma))
-        own = isinstance(belief, (GammaPoisson, DirichletCategorical))
+        binary = isinstance(belief, beliefs.BetaBernoulli)
+        exact = isinstance(belief, (beliefs.BetaBernoulli, beliefs.NormalNormal))
+        normal = isinstance(
+            belief, (beliefs.NormalNormal, beliefs.GammaExponential, beliefs.NormalInverseGamma)
+        )
+        own = isinstance(belief, (beliefs.GammaPoisson, beliefs.DirichletCategorical))
         return Moments(xi / worth, sd, worth, binary, exact, normal, own)
     mean = host64(belief.predictive_mean())
     if isinstance(belief, PointBelief) and belief.is_binary:
@@ -67,23 +58,18 @@ def moments(belief: Belief) -> Moments:
     return Moments(mean, sd, (reward_noise(belief) / sd) ** 2, False, False)
 
 
-_NOISES: dict[int, tuple[Belief, np.ndarray]] = {}
+_NOISES: dict[int, tuple[beliefs.Belief, np.ndarray]] = {}
 
 
-def reward_noise(belief: Belief) -> np.ndarray:
+def reward_noise(belief: beliefs.Belief) -> np.ndarray:
     """[K]: standard deviation of a reward about its mean; remembered for the latest beliefs."""
     if id(belief) not in _NOISES:
         while len(_NOISES) >= 4:
             _NOISES.pop(next(iter(_NOISES)))
-        outcomes = _draws(belief, jax.random.split(jax.random.key(0), _DRAWS))
+        outcomes = single_pulls(belief, jax.random.split(jax.random.key(0), _DRAWS))
         apart = np.asarray(outcomes.rewards[:, :, 0] - outcomes.means, np.float64)
         _NOISES[id(belief)] = belief, np.maximum(apart.std(axis=0), 1e-6)
     return _NOISES[id(belief)][1]
-
-
-@eqx.filter_jit
-def _draws(belief: Belief, keys: Array) -> Outcome:
-    return jax.vmap(lambda key: belief.draw(key, 1))(keys)
 
 
 def path_sds(belief: Any, rewards: np.ndarray, means: np.ndarray) -> np.ndarray | None:
@@ -95,15 +81,15 @@ def path_sds(belief: Any, rewards: np.ndarray, means: np.ndarray) -> np.ndarray 
     if found.binary:
         return None
     worth = found.worth[None, :, None] + np.arange(means.shape[2])[None, None, :]
-    if isinstance(belief, GammaPoisson):
+    if isinstance(belief, beliefs.GammaPoisson):
         return np.sqrt(means / worth)
-    if isinstance(belief, GammaExponential):
+    if isinstance(belief, beliefs.GammaExponential):
         return means / np.sqrt(np.maximum(worth - 1, 1))  # infinite below: any scale will do
-    if isinstance(belief, DirichletCategorical):
+    if isinstance(belief, beliefs.DirichletCategorical):
         squares = host64(belief.alpha) @ host64(belief.values) ** 2
         squares = (squares[None, :, None] + _sums(rewards**2)) / worth
         return np.sqrt(np.maximum(squares - means**2, 1e-12) / (worth + 1))
-    if isinstance(belief, NormalInverseGamma):
+    if isinstance(belief, beliefs.NormalInverseGamma):
         apart = rewards - found.mean[None, :, None]
         n = np.arange(means.shape[2])[None, None, :]
         spread = _sums(apart**2) - _sums(apart) ** 2 / worth
@@ -126,10 +112,10 @@ def normals(
         return None
     worth = found.worth[None, :, None] + np.arange(rewards.shape[2])[None, None, :]
     apart = rewards - means[:, :, :-1]
-    if isinstance(belief, NormalNormal):
+    if isinstance(belief, beliefs.NormalNormal):
         return apart / (host64(belief.noise_sd)[None, :, None] * np.sqrt(1 + 1 / worth))
     n = np.arange(rewards.shape[2])[None, None, :]
-    if isinstance(belief, GammaExponential):
+    if isinstance(belief, beliefs.GammaExponential):
         # P(r > x) = (rate / (rate + x))^shape
         shape = worth + 1.0
         rate = means[:, :, :-1] * worth
@@ -138,7 +124,7 @@ def normals(
         upper = -scipy.special.ndtri_exp(np.minimum(level, -1e-300))
         lower = scipy.special.ndtri(-np.expm1(level))
         return np.where(level < -0.7, upper, lower)
-    assert isinstance(belief, NormalInverseGamma)
+    assert isinstance(belief, beliefs.NormalInverseGamma)
     shape = host64(belief.shape)[None, :, None] + n / 2
     spread = apart**2 * worth / (worth + 1) / 2
     rate = host64(belief.rate)[None, :, None] + _sums(spread)[:, :, :-1]

@@ -9,21 +9,15 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from irsppl import beliefs
 from irsppl.bandit import Bandit
-from irsppl.beliefs import (
-    BetaBernoulli,
-    Conjugate,
-    DirichletCategorical,
-    GammaPoisson,
-    NormalNormal,
-)
 from irsppl.inner.leave_one_out import options
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import exact_max_after, host_future_means
 from irsppl.penalties._moments import moments, path_sds
 
 # Beliefs whose posterior variances are exact, so that squared news has a known mean.
-_OWN_VARIANCES = (NormalNormal, GammaPoisson, DirichletCategorical)
+_OWN_VARIANCES = (beliefs.NormalNormal, beliefs.GammaPoisson, beliefs.DirichletCategorical)
 
 
 def can_replay(bandit: Bandit) -> bool:
@@ -32,7 +26,7 @@ def can_replay(bandit: Bandit) -> bool:
     return (
         jax.default_backend() == "cpu"
         and belief.is_independent
-        and isinstance(belief, Conjugate)
+        and isinstance(belief, beliefs.Conjugate)
         and not bandit.constraints
         and not bandit.pending
         and bandit.num_arms > 1
@@ -57,7 +51,7 @@ def news(bandit: Bandit, futures: Outcome, actions: np.ndarray) -> np.ndarray:
     if sds is None:
         worth = found.worth[None, :, None] + np.arange(horizon + 1)[None, None, :]
         sds = np.sqrt(means * (1 - means) / (worth + 1))
-    binary = isinstance(belief, BetaBernoulli)
+    binary = isinstance(belief, beliefs.BetaBernoulli)
     edges, lams = options(found.mean, found.sd, (0.0, 1.0) if binary else None)
     paths = (actions, means, sds, found.worth)
     believed, second, *first = replay(*paths, edges, lams, binary).T

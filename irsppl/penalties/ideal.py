@@ -26,7 +26,6 @@ class Ideal(Penalty):
     serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})
 
     def check(self, bandit: Bandit) -> None:
-        super().check(bandit)
         optimal_table(bandit)
 
     def exact(self, bandit: Bandit) -> float:
@@ -75,14 +74,14 @@ class Root(NamedTuple):
         """
         if self.prior.shape != later.prior.shape or not np.array_equal(self.values, later.values):
             return None
-        if self.likelihood is None and later.likelihood is None:
+        if (self.likelihood is None) != (later.likelihood is None):
+            return None
+        if self.likelihood is None or later.likelihood is None:
             counts = np.rint(later.prior - self.prior).astype(np.int64)
             if not counts.any():  # priors that differ a little have optima that do, too
                 return counts if np.array_equal(self.prior, later.prior) else None
             reached = counts.min() >= 0 and np.allclose(self.prior + counts, later.prior)
             return counts if reached else None
-        if self.likelihood is None or later.likelihood is None:
-            return None
         same = np.array_equal(self.prior, later.prior)
         same = same and np.array_equal(self.likelihood, later.likelihood)
         return np.zeros(self.values.shape, np.int64) if same else None
@@ -135,7 +134,10 @@ def optimal_table(bandit: Bandit, from_root: bool = True) -> tuple[Any, np.ndarr
         counts = None if played < 0 else old.root.counts_to(root)
         if counts is None or counts.sum() != played or (played and from_root):
             continue
-        if _proportional(old.weights[played:], weights, equal=from_root):
+        before = old.weights[played:]
+        # Values ask for the same weights; a factor in common orders all policies alike.
+        alike = np.allclose(before * weights[0], weights * before[0])
+        if np.array_equal(before, weights) if from_root else alike:
             return old.table, counts
     try:
         table = root.solve(remaining, given)
@@ -147,14 +149,6 @@ def optimal_table(bandit: Bandit, from_root: bool = True) -> tuple[Any, np.ndarr
     _solved.insert(0, Solved(root, remaining, weights, table))
     del _solved[_KEEP:]
     return table, np.zeros(root.values.shape, np.int64)
-
-
-def _proportional(a: np.ndarray, b: np.ndarray, equal: bool) -> bool:
-    """Whether weights order all policies alike: a factor in common (play has gone on) is nothing.
-
-    `equal`: they must be the same, so that values are too.
-    """
-    return np.array_equal(a, b) if equal else np.allclose(a * b[0], b * a[0])
 
 
 def reward_categories(values: np.ndarray, rewards: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from irsppl._checks import as_count, side_key
+from irsppl._fields import changed
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, for_simulation
 from irsppl.inner.mixture import mix, mix_batch
@@ -98,10 +99,8 @@ class Mix(PayoffPenalty):
         belief = bandit.belief
         if not isinstance(belief, Conjugate) or bandit.pending:
             return None
-        n0 = self.early_pulls(bandit)
-        return FirstPulls(
-            *_host_payoffs(*belief.natural_state(), outcomes, n0, int(bandit.remaining))
-        )
+        natural, n0 = belief.natural_state(), self.early_pulls(bandit)
+        return FirstPulls(*_host_payoffs(*natural, outcomes, n0, int(bandit.remaining)))
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         # Without the record of pulls, posterior means are computed only as far as they count.
@@ -152,4 +151,4 @@ def settled(key: Array, bandit: Bandit) -> Bandit:
         lambda state: jnp.any(state[1] > 0), arrive, (dynamic, waiting, key)
     )
     bare = bandit.trimmed(bandit.size)
-    return eqx.tree_at(lambda b: b.belief, bare, eqx.combine(dynamic, static))
+    return changed(bare, belief=eqx.combine(dynamic, static))

@@ -15,6 +15,7 @@ from irsppl.outcomes import Outcome
 from irsppl.penalties._base import lattice_after_pending
 from irsppl.penalties._forms import TwoForms
 from irsppl.penalties._payoffs import PerCounts
+from irsppl.penalties.v_zero import at_periods
 
 
 class VEMax(TwoForms):
@@ -22,8 +23,7 @@ class VEMax(TwoForms):
 
     Pulling a at counts n, t = sum n, pays mu_hat_{a, n_a} + (T-t-1) (Gamma(n) - Gamma(n + e_a)),
     Gamma(n) = E[max_a mu_a | n]; the order of pulls matters, so the state is the count vector.
-    form: where the horizon has a law, "sampled" reveals T with each future; "survivor" weights
-    each period by the chance w_t that it is played: w_t mu_hat + (w_{t+1} + ...) (Gamma - Gamma').
+    The form "survivor" pays w_t mu_hat + (w_{t+1} + ...) (Gamma - Gamma'), w_t the chance of t.
     """
 
     name: ClassVar[str] = "irs.v-emax"
@@ -73,7 +73,7 @@ def emax_payoffs(
     if weights is not None:
         later = jnp.cumsum(weights[::-1])[::-1] - weights
         left = jnp.take(later, period, mode="fill", fill_value=0)
-        means = means * jnp.take(weights, period, mode="fill", fill_value=0)[None]
+        means = means * at_periods(weights, means)
     payoffs = []
     for arm in range(num_arms):
         following = jnp.take(gamma, jnp.minimum(jnp.arange(size) + 1, size - 1), axis=arm)

@@ -103,12 +103,9 @@ class VFit(LeaveOneOut):
         """Coefficients of V-Solo, `[ends, levels, hats]`."""
         start = np.zeros(self._shape)
         start[0, self.levels.index(0.45)] = 0.8 if bandit.num_arms == 2 else 0.9
-        return np.concatenate([start.ravel(), np.zeros(self._num_prices(bandit))])
-
-    def _num_prices(self, bandit: Bandit) -> int:
-        if not moments(bandit.belief).exact:  # their means would not be zero
-            return 0
-        return len(self._kinds.prices) * (2 if bandit.num_arms == 2 else 4)
+        prices = len(self._kinds.prices) * (2 if bandit.num_arms == 2 else 4)
+        exact = moments(bandit.belief).exact  # elsewhere the means of prices would not be zero
+        return np.append(start, np.zeros(prices if exact else 0))
 
     def solve(self, bandit: Bandit, view: View) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         chosen = self._start(bandit) if self.coefficients is None else self.coefficients
@@ -178,10 +175,8 @@ class VFit(LeaveOneOut):
             return float(intercept @ np.concatenate(values)), np.concatenate(slopes)
 
         best = self._start(bandit)
-        first = lowest = None
         for _ in range(_ROUNDS):
-            lowest, slopes = estimate(best)
-            first = lowest if first is None else first
+            _, slopes = estimate(best)
             # In coordinates in which the features' subgradients are about uncorrelated and alike.
             spread = np.cov(slopes, rowvar=False)
             spread += np.diag(1e-3 * np.diag(spread) + 1e-12 * np.trace(spread))
@@ -193,14 +188,10 @@ class VFit(LeaveOneOut):
                 value, slopes = estimate(at + turn @ step)
                 return value, turn.T @ (intercept @ slopes)
 
-            found = minimize(
-                objective,
-                np.zeros(len(best)),
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxfun": _EVALUATIONS},
-            )
-            best, lowest = best + turn @ found.x, float(found.fun)
+            options = {"maxfun": _EVALUATIONS}
+            start = np.zeros(len(best))
+            found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+            best = best + turn @ found.x
         return VFit(self.features, tuple(best))
 
     def work(self, bandit: Bandit) -> int:

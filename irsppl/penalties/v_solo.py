@@ -48,11 +48,8 @@ class VSolo(LeaveOneOut):
 
     @property
     def label(self) -> str:
-        settings = []
-        if self.level != 0.45:
-            settings.append(f"level={self.level:g}")
-        if self.scale is not None:
-            settings.append(f"scale={self.scale:g}")
+        settings = [f"level={self.level:g}"] * (self.level != 0.45)
+        settings += [] if self.scale is None else [f"scale={self.scale:g}"]
         return f"{self.name} ({', '.join(settings)})" if settings else self.name
 
     @property

@@ -21,9 +21,8 @@ class VZero(TwoForms):
     """The n-th pull of arm a pays mu_hat_{a, n-1} (paper, eq. penalty-irs-vzero).
 
     Under a delay its policy plans on what will have arrived if an arm is pulled without a break;
-    the bound would need the order of pulls, so `irs.v-zero-separable` gives that. form: where the
-    horizon has a law, "sampled" reveals T with each future; "survivor" weights each period by the
-    chance that it is played, which is tighter, but the order of pulls matters: small cases only.
+    the bound would need the order of pulls, so `irs.v-zero-separable` gives that. The form
+    "survivor" is tighter, but the order of pulls matters: small cases only.
     """
 
     name: ClassVar[str] = "irs.v-zero"

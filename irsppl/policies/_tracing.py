@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import pickle
 import random
 import types
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 
+from irsppl._checks import depends_on_input
 from irsppl.bandit import Bandit
 from irsppl.policies._generators import global_state, restore_global, same_global
 
@@ -87,11 +88,7 @@ def _trace(function: Callable[..., Any], dynamic: Any, static: Any) -> tuple[str
     shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", float)
     if shape != () or not jax.dtypes.issubdtype(dtype, np.integer):
         raise TypeError("no arm")  # Python will call it again, and say what it returned
-    live = set(closed.jaxpr.invars)
-    for equation in closed.jaxpr.eqns:
-        if any(not hasattr(v, "val") and v in live for v in equation.invars):
-            live.update(equation.outvars)
-    constant = not any(not hasattr(v, "val") and v in live for v in closed.jaxpr.outvars)
+    constant = not any(depends_on_input(closed.jaxpr))
     return f"{closed.jaxpr} {[np.asarray(c).tolist() for c in closed.consts]}", constant
 
 
@@ -124,7 +121,7 @@ _Place = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 def _places(function: Any) -> Iterator[_Place]:
     """(read, write) of the variables that a function refers to outside itself."""
-    if isinstance(function, functools.partial):
+    if isinstance(function, partial):
         for value in (*function.args, *function.keywords.values()):
             yield _fixed(value)
         function = function.func
@@ -134,21 +131,15 @@ def _places(function: Any) -> Iterator[_Place]:
     elif not isinstance(function, types.FunctionType):
         yield _fixed(function)
         return
+    held = "cell_contents"
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # an empty cell
             if _may_remember(cell.cell_contents):
-                yield _in_cell(cell)
+                yield partial(getattr, cell, held), partial(setattr, cell, held)
+    scope = function.__globals__
     for name in inspect.getclosurevars(function).globals:
-        if _may_remember(function.__globals__[name]):
-            yield _in_scope(function.__globals__, name)
-
-
-def _in_cell(cell: Any) -> _Place:
-    return lambda: cell.cell_contents, lambda value: setattr(cell, "cell_contents", value)
-
-
-def _in_scope(scope: dict[str, Any], name: str) -> _Place:
-    return lambda: scope[name], lambda value: scope.__setitem__(name, value)
+        if _may_remember(scope[name]):
+            yield partial(scope.__getitem__, name), partial(scope.__setitem__, name)
 
 
 def _fixed(value: Any) -> _Place:

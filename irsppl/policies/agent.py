@@ -135,11 +135,8 @@ def _interface(agent: Any) -> tuple[Callable[[Any], Hashable], Callable[..., Any
         return _predict, lambda agent, name, reward: agent.partial_fit([name], [reward])
     if callable(getattr(agent, "pull", None)) and callable(getattr(agent, "update", None)):
         if callable(getattr(agent, "select_for_update", None)):  # bayesianbandits
-            return (
-                lambda agent: agent.pull(),
-                lambda agent, name, reward: agent.select_for_update(name).update(
-                    np.array([reward])
-                ),
+            return (lambda agent: agent.pull()), (
+                lambda agent, name, r: agent.select_for_update(name).update(np.array([r]))
             )
         return (lambda agent: agent.pull()), (lambda agent, n, reward: agent.update(n, reward))
     raise ValueError(

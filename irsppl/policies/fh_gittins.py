@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from irsppl._checks import host64, is_concrete
 from irsppl.bandit import Bandit
-from irsppl.inner.gittins import GittinsTable, gittins_index, index_table
+from irsppl.inner.gittins import gittins_index, index_table
 from irsppl.penalties.lagrangian import require_bernoulli
 from irsppl.policies._base import Policy
 
@@ -47,11 +47,9 @@ class FHGittins(Policy):
         belief = require_bernoulli(bandit, self.name)
         pairs = list(zip(host64(belief.alpha), host64(belief.beta), strict=True))
         distinct = sorted(set(pairs))
-        tables = [_table(alpha, beta, int(bandit.remaining)) for alpha, beta in distinct]
+        tables = [_table(float(a), float(b), int(bandit.remaining)) for a, b in distinct]
         group = np.array([distinct.index(pair) for pair in pairs], np.int64)
         return np.stack([table.values for table in tables]), group
 
 
-@lru_cache(maxsize=2)
-def _table(alpha: float, beta: float, horizon: int) -> GittinsTable:
-    return index_table(float(alpha), float(beta), horizon)
+_table = lru_cache(maxsize=2)(index_table)

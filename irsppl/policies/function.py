@@ -34,10 +34,6 @@ class FunctionPolicy(Policy):
             )
         return arm
 
-    @property
-    def grows(self) -> bool:
-        return False
-
 
 class PlainPolicy(Policy):
     """A function (or a user's policy) that JAX cannot trace: called in Python for each decision.

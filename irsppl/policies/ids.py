@@ -55,7 +55,8 @@ class IDS(Policy):
         self.num_samples = as_count("num_samples", num_samples, minimum=2)
 
     def check(self, bandit: Bandit) -> None:
-        if self.information == "mutual" and not _by_quadrature(bandit.belief):
+        known = isinstance(bandit.belief, (BetaBernoulli, NormalNormal))
+        if self.information == "mutual" and not known:
             raise ValueError(
                 "IDS(information='mutual') knows the mutual information of Bernoulli and Gaussian "
                 f"rewards only, not of {type(bandit.belief).__name__}: use 'variance'"
@@ -88,10 +89,6 @@ class IDS(Policy):
     def mutual(self, bernoulli: bool) -> bool:
         """Whether information is measured by mutual information."""
         return bernoulli if self.information == "auto" else self.information == "mutual"
-
-
-def _by_quadrature(belief: Belief) -> bool:
-    return isinstance(belief, (BetaBernoulli, NormalNormal))
 
 
 def best_mixture(

@@ -10,17 +10,9 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
+from irsppl import beliefs
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
-from irsppl.beliefs import (
-    Belief,
-    BetaBernoulli,
-    DirichletCategorical,
-    GammaExponential,
-    GammaPoisson,
-    LinearGaussian,
-    NormalNormal,
-)
 from irsppl.inner.single_arm import largest_worth
 from irsppl.policies._base import Policy
 from irsppl.policies.bayes_ucb import room
@@ -81,7 +73,7 @@ class KLUCB(Policy):
         scale, low, unit = jnp.zeros_like(mean), jnp.zeros((), mean.dtype), jnp.ones((), mean.dtype)
         if family == "gaussian":
             scale = reward_scale(bandit, self.scale, "KLUCB")
-        elif isinstance(bandit.belief, DirichletCategorical) and self.divergence is None:
+        elif isinstance(bandit.belief, beliefs.DirichletCategorical) and self.divergence is None:
             low = jnp.min(bandit.belief.values)
             unit = jnp.max(bandit.belief.values) - low
         return family, scale, low, unit
@@ -99,15 +91,17 @@ class KLUCB(Policy):
         return found
 
 
-def own_divergence(belief: Belief) -> str | None:
+def own_divergence(belief: beliefs.Belief) -> str | None:
     """That of the belief's own rewards, where it is known."""
-    if isinstance(belief, (BetaBernoulli, DirichletCategorical)):
+    if isinstance(belief, (beliefs.BetaBernoulli, beliefs.DirichletCategorical)):
         return "bernoulli"
-    if isinstance(belief, GammaPoisson):
+    if isinstance(belief, beliefs.GammaPoisson):
         return "poisson"
-    if isinstance(belief, GammaExponential):
+    if isinstance(belief, beliefs.GammaExponential):
         return "exponential"
-    return "gaussian" if isinstance(belief, (NormalNormal, LinearGaussian)) else None
+    return (
+        "gaussian" if isinstance(belief, (beliefs.NormalNormal, beliefs.LinearGaussian)) else None
+    )
 
 
 def upper(family: str, mean: Float[Array, " K"], budget: Float[Array, " K"]) -> Float[Array, " K"]:

@@ -13,12 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from irsppl._checks import numbered_keys
+from irsppl._fields import changed
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.beliefs import for_simulation
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._subclouds import too_few
 from irsppl.outcomes import Outcome
-from irsppl.penalties import after_pending_batch, pending_of, ready
+from irsppl.penalties._arrivals import pending_of, ready
+from irsppl.penalties._base import after_pending_batch
 from irsppl.policies._base import Policy
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.plain import play_plainly
@@ -37,8 +40,6 @@ class Played(NamedTuple):
     moved: bool = True  # whether clouds could be moved
 
 
-# (futures, one seed per replication [S]) -> what is played; the last futures may be surplus
-FutureKernel = Callable[[Outcome, np.ndarray], Played]
 # (futures, number of the first replication, how many of the futures count) -> what is played
 Play = Callable[[Outcome, int, int], Played]
 
@@ -58,7 +59,7 @@ def play_traced(
     """The arms that the policy pulls along given true rewards."""
 
     def one(rewards: Array, key: Array) -> Array:
-        state = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
+        state = changed(bandit, belief=for_simulation(bandit.belief))
         played: list[Array] = []
         for size, length in segments(bandit.size, policy.grows):
             state = state.trimmed(size)
@@ -92,7 +93,7 @@ def play_constrained(
     least = -1 if may_stop else 0  # -1: to stop
 
     def one(outcome: Outcome, key: Array) -> tuple[Array, Array]:
-        state = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
+        state = changed(bandit, belief=for_simulation(bandit.belief))
         due, owed = _pending_rewards(bandit, outcome)
         dynamic, static = eqx.partition(state, eqx.is_array)
 
@@ -176,20 +177,29 @@ def label_hash(label: str) -> int:
 
 
 def player(
-    policy: Policy, bandit: Bandit, key: Array, label: str, total: int, kernel: FutureKernel | None
+    policy: Policy,
+    bandit: Bandit,
+    key: Array,
+    label: str,
+    total: int,
+    kernel: Any,
+    threads: int = 1,
 ) -> Play:
-    """A function that plays the policy; `total` replications are to come in all."""
+    """A function that plays the policy; `total` replications are to come in all.
+
+    kernel: the policy compiled (`irsppl.engine.Kernel`), if it can be, to run on so many threads.
+    """
     if kernel is not None:
-        return _by_kernel(kernel, key, label)
+        return _by_kernel(kernel, threads, key, label)
     stream = jax.random.fold_in(jax.random.fold_in(key, 1), label_hash(label))
     if not policy.traceable:
         plainly = play_plainly(policy, bandit, stream, label, total)
-        return lambda futures, start, count: _watched(
-            bandit, futures, plainly(futures, start, count)
-        )
+        return lambda futures, *at: _watched(bandit, futures, plainly(futures, *at))
 
     def play(futures: Outcome, start: int, count: int) -> Played:
-        keys = _keys(stream, np.arange(start, start + len(futures.rewards), dtype=np.uint32))
+        keys = numbered_keys(
+            stream, np.arange(start, start + len(futures.rewards), dtype=np.uint32)
+        )
         if bandit.constraints:
             both = play_constrained(policy, bandit, futures.bare(), keys)
             arms, unknown = (np.asarray(array)[:count] for array in both)
@@ -239,11 +249,6 @@ def _least_ess(
     return jax.vmap(one)(rewards, arms)
 
 
-@jax.jit
-def _keys(stream: Array, numbers: Array) -> Array:
-    return jax.vmap(lambda s: jax.random.fold_in(stream, s))(numbers)
-
-
 def seeds_of(key: Array, label: str, start: int, count: int) -> np.ndarray:
     """Seeds of compiled kernels, one for each replication or decision, by label and number."""
     from irsppl.inner.cpu.rng import streams
@@ -251,13 +256,16 @@ def seeds_of(key: Array, label: str, start: int, count: int) -> np.ndarray:
     return streams(key_words(key), label_hash(label), start, count)
 
 
-def _by_kernel(kernel: FutureKernel, key: Array, label: str) -> Play:
+def _by_kernel(kernel: Any, threads: int, key: Array, label: str) -> Play:
     def play(futures: Outcome, start: int, count: int) -> Played:
-        made = kernel(futures, seeds_of(key, label, start, count))
-        if futures.periods is None:
+        rewards, delays, periods = (
+            None if field is None else np.asarray(field)[:count]
+            for field in (futures.rewards, futures.delays, futures.periods)
+        )
+        made = kernel.played(rewards, seeds_of(key, label, start, count), delays, periods, threads)
+        if periods is None:
             return made
-        last = np.asarray(futures.periods)[:count, None]
-        on = np.arange(made.arms.shape[1])[None, :] < last
+        on = np.arange(made.arms.shape[1])[None, :] < periods[:, None]
         return made._replace(arms=np.where(on, made.arms, -1))
 
     return play

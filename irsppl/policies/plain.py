@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from irsppl._checks import numbered_keys
+from irsppl._fields import changed
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.beliefs import for_simulation
 from irsppl.outcomes import Outcome
-from irsppl.penalties import pending_of, ready
+from irsppl.penalties._arrivals import pending_of, ready
 from irsppl.policies._base import Policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
@@ -39,7 +41,7 @@ class _Shape(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _step(kind: Callable[..., Bandit], shape: _Shape, leaves: list[Array], *args: Array) -> Any:
-    return _leaves(kind(_bandit(shape, leaves), *args))
+    return jax.tree.leaves(eqx.filter(kind(_bandit(shape, leaves), *args), eqx.is_array))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -47,10 +49,6 @@ def _possible(shape: _Shape, leaves: list[Array]) -> Bool[Array, " K"]:
     """Which arms may be pulled; none where nothing remains."""
     bandit = _bandit(shape, leaves)
     return bandit.access.allowed(bandit) & (bandit.remaining > 0)
-
-
-def _leaves(bandit: Bandit) -> list[Array]:
-    return jax.tree.leaves(eqx.filter(bandit, eqx.is_array))
 
 
 def _bandit(shape: _Shape, leaves: list[Array]) -> Bandit:
@@ -125,21 +123,69 @@ def play_plainly(
     policy: Policy, bandit: Bandit, stream: Array, label: str, total: int
 ) -> Callable[[Outcome, int, int], np.ndarray]:
     """A function (futures, number of the first, how many count) -> arms [S, T], -1 for no pull."""
-    start = eqx.tree_at(lambda b: b.belief, bandit, for_simulation(bandit.belief))
-    state = _State(start)
+    state = _State(changed(bandit, belief=for_simulation(bandit.belief)))
     reason = getattr(policy, "reason", "it decides on the host")
     read = ArmCheck(label, bandit)
     clock = Clock(label, reason, total, int(bandit.remaining))
 
     def play(futures: Outcome, first: int, count: int) -> np.ndarray:
         host = _Host(bandit, futures)
-        keys = list(_keys(stream, np.uint32(first), len(futures.rewards)))
+        numbers = np.arange(first, first + len(futures.rewards), dtype=np.uint32)
+        keys = list(numbered_keys(stream, numbers))
         arms = np.full((count, bandit.size), -1, np.int32)
         for i in range(count):
             with seeded(keys[i]):
-                _play_one(policy, bandit, state, host, i, keys[i], read, clock, arms[i])
+                play_one(host, i, keys[i], arms[i])
         clock.tell()
         return arms
+
+    def play_one(host: _Host, i: int, key: Array, arms: np.ndarray) -> None:
+        """One replication; writes the arms."""
+        player = policy.player(seed_of(key), bandit)
+        access, late_rewards = bandit.access, bandit.arrivals.late
+        follow = player.reads_bandit or access.binds
+        remaining, now = int(bandit.remaining), int(bandit.period)
+        periods = remaining if host.periods is None else min(remaining, int(host.periods[i]))
+        keys: list[Any] = [key] * bandit.size
+        if follow:
+            keys = list(numbered_keys(key, np.arange(bandit.size, dtype=np.uint32)))
+        column = host.waiting.copy()
+        leaves, owed = state.leaves, _pending(bandit, host, i)
+        seen_bandit = bandit
+        for t in range(periods):
+            for due in [entry for entry in owed if entry[0] <= now + t]:
+                _, pull, arm, reward = due
+                owed.remove(due)
+                player.learn(arm, float(reward))
+                if follow:
+                    leaves = state.step(deliver, leaves, np.int32(pull), reward)
+            if follow:
+                seen_bandit = state.bandit(leaves)
+            if access.binds:
+                possible = np.asarray(_possible(state.shape, leaves))
+                if not possible.any():
+                    return
+            arm = read(player.decide(keys[t], seen_bandit))
+            clock.tick()
+            if arm < 0:
+                return
+            if access.binds and not possible[arm]:
+                if access.may_stop:
+                    return
+                raise read.error(arm)
+            arms[t] = arm
+            reward = host.rewards[i, arm, column[arm]]
+            if not late_rewards:
+                player.learn(arm, float(reward))
+                if follow:
+                    leaves = state.step(advance, leaves, np.int32(arm), reward)
+            else:
+                assert host.delays is not None
+                late = now + t + int(host.delays[i, arm, column[arm]]) + 1
+                owed.append((late, now + t, arm, reward))
+                if follow:
+                    leaves = state.step(advance_unseen, leaves, np.int32(arm))
+            column[arm] += 1
 
     return play
 
@@ -157,69 +203,6 @@ class _Host:
             size = self.rewards.shape[2]
             look = jax.vmap(lambda delays: ready(bandit, delays, size))
             self.ready = np.asarray(look(jnp.asarray(self.delays)))
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _keys(key: Array, first: Array, count: int) -> Array:
-    numbers = first + jnp.arange(count, dtype=jnp.uint32)
-    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
-
-
-def _play_one(
-    policy: Policy,
-    bandit: Bandit,
-    state: _State,
-    host: _Host,
-    i: int,
-    key: Array,
-    read: ArmCheck,
-    clock: Clock,
-    arms: np.ndarray,
-) -> None:
-    """One replication; writes the arms."""
-    player = policy.player(seed_of(key), bandit)
-    access, late_rewards = bandit.access, bandit.arrivals.late
-    follow = player.reads_bandit or access.binds
-    remaining, now = int(bandit.remaining), int(bandit.period)
-    periods = remaining if host.periods is None else min(remaining, int(host.periods[i]))
-    keys: list[Any] = list(_keys(key, np.uint32(0), bandit.size)) if follow else [key] * bandit.size
-    column = host.waiting.copy()
-    leaves, owed = state.leaves, _pending(bandit, host, i)
-    seen_bandit = bandit
-    for t in range(periods):
-        for due in [entry for entry in owed if entry[0] <= now + t]:
-            _, pull, arm, reward = due
-            owed.remove(due)
-            player.learn(arm, float(reward))
-            if follow:
-                leaves = state.step(deliver, leaves, np.int32(pull), reward)
-        if follow:
-            seen_bandit = state.bandit(leaves)
-        if access.binds:
-            possible = np.asarray(_possible(state.shape, leaves))
-            if not possible.any():
-                return
-        arm = read(player.decide(keys[t], seen_bandit))
-        clock.tick()
-        if arm < 0:
-            return
-        if access.binds and not possible[arm]:
-            if access.may_stop:
-                return
-            raise read.error(arm)
-        arms[t] = arm
-        reward = host.rewards[i, arm, column[arm]]
-        if not late_rewards:
-            player.learn(arm, float(reward))
-            if follow:
-                leaves = state.step(advance, leaves, np.int32(arm), reward)
-        else:
-            assert host.delays is not None
-            late = now + t + int(host.delays[i, arm, column[arm]]) + 1
-            owed.append((late, now + t, arm, reward))
-            if follow:
-                leaves = state.step(advance_unseen, leaves, np.int32(arm))
-        column[arm] += 1
 
 
 def _pending(bandit: Bandit, host: _Host, i: int) -> list[tuple[int, int, int, Any]]:

@@ -47,9 +47,7 @@ class UCB1(Policy):
 # ---- shared by the rules that know no prior
 
 
-def observed(
-    bandit: Bandit,
-) -> tuple[Float[Array, " K"], Float[Array, " K"], Bool[Array, " K"]]:
+def observed(bandit: Bandit) -> tuple[Float[Array, " K"], Float[Array, " K"], Bool[Array, " K"]]:
     """(estimated mean, rewards seen but at least 1, never pulled) of each arm.
 
     A bandit carries what is believed, not the sums of what was earned, so the estimate is the

@@ -6,29 +6,22 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from irsppl import beliefs
 from irsppl._checks import one_of
-from irsppl.beliefs import (
-    Belief,
-    BetaBernoulli,
-    GammaExponential,
-    GammaPoisson,
-    NormalInverseGamma,
-    NormalNormal,
-)
 
 # Family: (the names of its parameters in the text, how columns of them make a belief).
-FAMILIES: dict[str, tuple[tuple[str, ...], Callable[..., Belief]]] = {
-    "beta": (("alpha", "beta"), BetaBernoulli),
-    "normal": (("mean", "sd", "noise"), NormalNormal),
-    "poisson": (("shape", "rate"), GammaPoisson),
-    "exponential": (("shape", "rate"), GammaExponential),
-    "nig": (("mean", "precision", "shape", "rate"), NormalInverseGamma),
+FAMILIES: dict[str, tuple[tuple[str, ...], Callable[..., beliefs.Belief]]] = {
+    "beta": (("alpha", "beta"), beliefs.BetaBernoulli),
+    "normal": (("mean", "sd", "noise"), beliefs.NormalNormal),
+    "poisson": (("shape", "rate"), beliefs.GammaPoisson),
+    "exponential": (("shape", "rate"), beliefs.GammaExponential),
+    "nig": (("mean", "precision", "shape", "rate"), beliefs.NormalInverseGamma),
 }
 
 _FORM = re.compile(r"\s*(?P<family>\w+)\s*\((?P<inside>[^()]*)\)\s*(?:[xX*]\s*(?P<times>\d+))?\s*")
 
 
-def parse_arms(arms: str | Sequence[str]) -> Belief:
+def parse_arms(arms: str | Sequence[str]) -> beliefs.Belief:
     """The belief that texts such as `"beta(3,1)"` or `"normal(0,1,noise=1)x10"` describe.
 
     A text is a family and its parameters, by position or by name; `x10` means ten such arms.

@@ -97,14 +97,11 @@ class Gather:
     def _by_replication(self, data: xr.Dataset) -> dict[str, tuple[tuple[str, ...], Any, str]]:
         """{name: (dimensions, shape, in words)} of the large arrays."""
         found: dict[str, tuple[tuple[str, ...], Any, str]] = {}
+        exact = "inner value of each future; not a number where the bound is exact"
         for name, rows, meaning in (
             ("regret", "policy", "value of the best arm throughout, less value"),
             ("value", "policy", "sum of the true means of the pulled arms"),
-            (
-                "inner_value",
-                "penalty",
-                "inner value of each future; not a number where the bound is exact",
-            ),
+            ("inner_value", "penalty", exact),
         ):
             shape = (data.sizes[rows], len(self.horizons), self.count)
             found[name] = (rows, "horizon", "replication"), shape, meaning
@@ -157,14 +154,13 @@ class Gather:
         for i, name in enumerate(rows):
             for j, horizon in enumerate(self.horizons):
                 cells[i, j] = self._estimate(name, horizon, _writer(filled["inner_value"], i, j))
-        for k, (name, meaning) in enumerate(
-            (
-                ("bound", "no policy earns more on average"),
-                ("bound_stderr", "standard error, 0 where exact"),
-                ("regret_bound", "no policy has less regret on average"),
-                ("regret_bound_stderr", "standard error, 0 where exact"),
-            )
-        ):
+        meanings = {
+            "bound": "no policy earns more on average",
+            "bound_stderr": "standard error, 0 where exact",
+            "regret_bound": "no policy has less regret on average",
+            "regret_bound_stderr": "standard error, 0 where exact",
+        }
+        for k, (name, meaning) in enumerate(meanings.items()):
             data[name] = (("penalty", "horizon"), cells[..., k], {"long_name": meaning})
 
     def _estimate(self, name: str, horizon: int, put: Callable[..., None]) -> tuple[float, ...]:
@@ -192,10 +188,8 @@ class Gather:
         outcome = Outcome(**dict(self.study.outcome or {}))
         solved = [solve_inner(bandit, penalty, outcome) for penalty in self.work.penalties.values()]
         data["outcome_value"] = ("penalty", np.array([np.asarray(s.value).item() for s in solved]))
-        data["outcome_pulls"] = (
-            ("penalty", "arm"),
-            np.array([np.asarray(s.pulls) for s in solved]),
-        )
+        pulls = np.array([np.asarray(s.pulls) for s in solved])
+        data["outcome_pulls"] = (("penalty", "arm"), pulls)
 
     def _add_one_stream(self, data: xr.Dataset, penalties: list[str]) -> None:
         """Means and standard errors under the slip, at the table's horizon."""

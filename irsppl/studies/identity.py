@@ -57,9 +57,8 @@ def _canonical(value: Any, inside: tuple[int, ...]) -> str:
     if isinstance(value, functools.partial):
         return f"partial({each([value.func, value.args, value.keywords])})"
     if isinstance(value, type | types.ModuleType):
-        return (
-            f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}"
-        )
+        own = getattr(value, "__qualname__", value.__name__)
+        return f"{getattr(value, '__module__', '')}.{own}"
     if isinstance(value, Mapping):
         items = sorted((_canonical(k, inside), _canonical(v, inside)) for k, v in value.items())
         return f"{{{', '.join(f'{k}: {v}' for k, v in items)}}}"
@@ -68,15 +67,13 @@ def _canonical(value: Any, inside: tuple[int, ...]) -> str:
     if isinstance(value, list | tuple):
         return f"[{each(value)}]"
     if dataclasses.is_dataclass(value):  # beliefs, policies and penalties among them
-        fields = {
-            field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)
-        }
+        fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
         return f"{name}({_canonical(fields, inside)})"
     if isinstance(value, Distribution):
         known = {*value.gather_pytree_data_fields(), *value.gather_pytree_aux_fields()}
         fields = {n: vars(value).get(n) for n in known - {"_validate_args"}}
         return f"{name}({_canonical(fields, inside)})"
-    return f"{name} {_without_addresses(repr(value))}"
+    return f"{name} {re.sub(r' at 0x[0-9a-fA-F]+', '', repr(value))}"
 
 
 def _array(value: Any) -> str:
@@ -87,10 +84,6 @@ def _array(value: Any) -> str:
         return f"array({[_canonical(part, ()) for part in host.ravel().tolist()]})"
     content = hashlib.sha256(host.tobytes()).hexdigest()
     return f"array({host.dtype}, {host.shape}, {content})"
-
-
-def _without_addresses(text: str) -> str:
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
 def _source(function: Any) -> str:

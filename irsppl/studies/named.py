@@ -20,6 +20,13 @@ from irsppl.studies.study import Study
 _SHORT = (10, 25, 50, 75, 100, 125, 150, 175, 200)
 _LONG = (25, 50, 100, 150, 200, 250, 300, 400, 500)
 _RIVALS = ("bayes-ucb", "ids", "ogi")
+# What the paper's three larger studies share.
+_LARGE: dict[str, Any] = {
+    "horizon": 500,
+    "horizons": _LONG,
+    "penalties": ("ts", "irs.fh", "irs.ff", "irs.v-zero"),
+    "figure_replications": 2000,
+}
 
 _ALL = [
     Study(
@@ -68,12 +75,9 @@ _ALL = [
         name="bernoulli_10",
         title="Ten Bernoulli arms, uniform priors",
         arms="beta(1,1)x10",
-        horizon=500,
-        horizons=_LONG,
         policies=("ts", "irs.fh", "irs.v-zero", "irs.index", *_RIVALS),
-        penalties=("ts", "irs.fh", "irs.ff", "irs.v-zero"),
-        figure_replications=2000,
         paper="bernoulli_10",
+        **_LARGE,
     ),
     Study(
         name="gaussian_2",
@@ -89,23 +93,17 @@ _ALL = [
         name="gaussian_10",
         title="Ten Gaussian arms",
         arms="normal(0,1,noise=1)x10",
-        horizon=500,
-        horizons=_LONG,
         policies=("ts", "irs.fh", "irs.v-zero", "irs.index", *_RIVALS),
-        penalties=("ts", "irs.fh", "irs.ff", "irs.v-zero"),
-        figure_replications=2000,
         paper="gaussian_10",
+        **_LARGE,
     ),
     Study(
         name="gaussian_5_noise",
         title="Five Gaussian arms, unequal noise",
         arms=tuple(f"normal(0,1,noise={noise})" for noise in (0.1, 0.4, 1, 4, 10)),
-        horizon=500,
-        horizons=_LONG,
         policies=("ts", "irs.fh", "irs.v-zero", "irs.index", "irs.index*", *_RIVALS),
-        penalties=("ts", "irs.fh", "irs.ff", "irs.v-zero"),
-        figure_replications=2000,
         paper="gaussian_5_noise",
+        **_LARGE,
     ),
 ]
 

@@ -9,11 +9,11 @@ happened there is an inference (docs/studies.md says how it was found and checke
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from irsppl._checks import host64
+from irsppl._fields import changed
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal
 from irsppl.outcomes import Outcome
@@ -55,6 +55,4 @@ def one_stream_outcomes(belief: Belief, horizon: int, seed: int, start: int, cou
             rewards[i] = again.normal(means[i][:, None], noise, (num_arms, horizon))
     dtype = belief.predictive_mean().dtype
     one = Outcome(jnp.zeros(num_arms, dtype), jnp.zeros((num_arms, horizon), dtype))
-    return eqx.tree_at(
-        lambda o: (o.means, o.rewards), one, (means.astype(dtype), rewards.astype(dtype))
-    )
+    return changed(one, means=means.astype(dtype), rewards=rewards.astype(dtype))

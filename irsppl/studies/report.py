@@ -48,12 +48,8 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
         cell = at.sel(policy=policy)
         regrets[policy], error = measured(cell, "regret")
         roles[policy] = ["policy"]
-        put(
-            policy,
-            regret=regrets[policy],
-            regret_stderr=error,
-            seconds_per_path=float(at["seconds_per_path"].sel(policy=policy)),
-        )
+        seconds = float(at["seconds_per_path"].sel(policy=policy))
+        put(policy, regret=regrets[policy], regret_stderr=error, seconds_per_path=seconds)
     for policy, regret in regrets.items():
         if regrets.get("ts", 0.0) > 0:
             put(policy, improvement=1 - regret / regrets["ts"])

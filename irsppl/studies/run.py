@@ -68,12 +68,8 @@ def run_study(
     from irsppl.studies.named import find_study
 
     study = find_study(study)
-    replications = as_count(
-        "replications",
-        study.replications if replications is None else replications,
-        minimum=2,
-        maximum=MOST_FUTURES,
-    )
+    wanted = study.replications if replications is None else replications
+    replications = as_count("replications", wanted, minimum=2, maximum=MOST_FUTURES)
     key = as_count("key", key, minimum=0)
     block = None if block is None else as_count("block", block, minimum=2)
     check_run(progress, workers)

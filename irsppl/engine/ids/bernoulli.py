@@ -13,17 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.ids.mixture import (
-    FLOOR,
-    TINY,
-    best_mean,
-    drawn,
-    keep,
-    minimise,
-    moments,
-    score,
-)
+from irsppl.engine.ids.mixture import FLOOR, TINY, drawn, keep, minimise, moments, score
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_start
@@ -35,18 +27,18 @@ class Bernoulli(NamedTuple):
     """n nodes; tables: CDF by recurrence, density term, CDF, r = f / F and s = E[mu | mu <= x]."""
 
     form: int
-    x: NDArray[np.float64]  # [n]
-    weights: NDArray[np.float64]  # [n]
-    inside: NDArray[np.float64]  # [n] 1 / (x (1 - x))
-    first: NDArray[np.float64]  # [5, K, n] at the start
-    first_state: NDArray[np.float64]  # [2, K] xi and nu that they belong to
-    tables: NDArray[np.float64]  # [5, K, n]
-    state: NDArray[np.float64]  # [2, K]
-    small: NDArray[np.float64]  # [3, K] work array
-    cross: NDArray[np.float64]  # [K, K] work array
-    lines: NDArray[np.float64]  # [2, n] work array
-    opening: NDArray[np.float64]  # [3] the first mixture: arms i, j, probability of i; i < 0: new
-    mixture: NDArray[np.float64]  # [3] that of the state now
+    x: Floats  # [n]
+    weights: Floats  # [n]
+    inside: Floats  # [n] 1 / (x (1 - x))
+    first: Floats  # [5, K, n] at the start
+    first_state: Floats  # [2, K] xi and nu that they belong to
+    tables: Floats  # [5, K, n]
+    state: Floats  # [2, K]
+    small: Floats  # [3, K] work array
+    cross: Floats  # [K, K] work array
+    lines: Floats  # [2, n] work array
+    opening: Floats  # [3] the first mixture: arms i, j, probability of i; i < 0: new
+    mixture: Floats  # [3] that of the state now
 
 
 def bernoulli_rule(form: int, xi: Any, nu: Any, pulls: int) -> Bernoulli:
@@ -94,27 +86,14 @@ def _unit_nodes(alpha: NDArray, beta: NDArray, pulls: int) -> tuple[NDArray, NDA
 
 
 @njit(**KERNEL)
-def _beta_tables(
-    xi: float,
-    nu: float,
-    x: NDArray[np.float64],
-    below: NDArray[np.float64],
-    p: NDArray[np.float64],
-) -> None:
+def _beta_tables(xi: float, nu: float, x: Floats, below: Floats, p: Floats) -> None:
     """CDF and x^a (1-x)^b / B(a, b) of one arm at the nodes."""
     for j in range(x.size):
         below[j], p[j] = beta_start(xi, nu - xi, x[j])
 
 
 @njit(**KERNEL, fastmath={"contract"})
-def _beta_advance(
-    reward: float,
-    xi: float,
-    nu: float,
-    x: NDArray[np.float64],
-    below: NDArray[np.float64],
-    p: NDArray[np.float64],
-) -> None:
+def _beta_advance(reward: float, xi: float, nu: float, x: Floats, below: Floats, p: Floats) -> None:
     """Carry one arm's tables over a reward earned in belief (xi, nu)."""
     if reward > 0.5:
         inv = 1.0 / xi
@@ -136,13 +115,13 @@ def _beta_advance(
 def _beta_derive(
     xi: float,
     nu: float,
-    x: NDArray[np.float64],
-    inside: NDArray[np.float64],
-    below: NDArray[np.float64],
-    p: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    r: NDArray[np.float64],
-    s: NDArray[np.float64],
+    x: Floats,
+    inside: Floats,
+    below: Floats,
+    p: Floats,
+    cdf: Floats,
+    r: Floats,
+    s: Floats,
 ) -> None:
     """One arm's ``r = f / F`` and ``s = E[mu | mu <= x]``; ``inside`` is 1 / (x (1 - x)).
 
@@ -193,7 +172,7 @@ def _(part):
 @implements(verbs.choose, Bernoulli)
 def _(rule, family, limits, rng, period, remaining):
     if remaining == 1:
-        return best_mean(family)
+        return verbs.best_mean(family, family.xi.size)  # information could not pay
     state, tables = rule.state, rule.tables
     opening = True
     for a in range(family.xi.size):

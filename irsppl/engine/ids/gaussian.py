@@ -11,14 +11,12 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.ids.mixture import (
     FAST,
     MUTUAL,
     VARIANCE,
-    best_mean,
     dot,
     drawn,
     keep,
@@ -28,6 +26,7 @@ from irsppl.engine.ids.mixture import (
     times,
 )
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
@@ -55,18 +54,18 @@ class Gaussian(NamedTuple):
     """
 
     form: int
-    arms: NDArray[np.int64]  # [K]
-    x: NDArray[np.float64]  # [n] nodes,
-    w: NDArray[np.float64]  # [n] and their weights
-    tables: NDArray[np.float64]  # [4, K, n] CDF, r, s, scratch
+    arms: Ints  # [K]
+    x: Floats  # [n] nodes,
+    w: Floats  # [n] and their weights
+    tables: Floats  # [4, K, n] CDF, r, s, scratch
     # [8, K] probability, regret, information, mean, standard deviation, and three of scratch
-    small: NDArray[np.float64]
-    cross: NDArray[np.float64]  # [K, K]
-    lines: NDArray[np.float64]  # [3, n]
-    first_nu: NDArray[np.float64]  # [K] counts at the start,
-    nu: NDArray[np.float64]  # [K] and those that the mixture belongs to
-    opening: NDArray[np.float64]  # [3] the first mixture: arms i, j, probability of i; i < 0: new
-    mixture: NDArray[np.float64]  # [3]
+    small: Floats
+    cross: Floats  # [K, K]
+    lines: Floats  # [3, n]
+    first_nu: Floats  # [K] counts at the start,
+    nu: Floats  # [K] and those that the mixture belongs to
+    opening: Floats  # [3] the first mixture: arms i, j, probability of i; i < 0: new
+    mixture: Floats  # [3]
 
 
 def gaussian_rule(form: int, nu: Any) -> Gaussian:
@@ -97,12 +96,7 @@ def gaussian_rule(form: int, nu: Any) -> Gaussian:
 
 @njit(**KERNEL, fastmath=FAST)
 def _normal_law(
-    n: int,
-    x: NDArray[np.float64],
-    centre: float,
-    inv: float,
-    below: NDArray[np.float64],
-    density: NDArray[np.float64],
+    n: int, x: Floats, centre: float, inv: float, below: Floats, density: Floats
 ) -> None:
     """CDF and density of the standard normal law at ``(x - centre) inv``, cut at +-8.
 
@@ -128,14 +122,7 @@ def _normal_law(
 
 
 @njit(**KERNEL)
-def _panels(
-    count: int,
-    m: NDArray[np.float64],
-    v: NDArray[np.float64],
-    finest: NDArray[np.float64],
-    x: NDArray[np.float64],
-    w: NDArray[np.float64],
-) -> int:
+def _panels(count: int, m: Floats, v: Floats, finest: Floats, x: Floats, w: Floats) -> int:
     """Nodes and weights over the range of the best mean; returns how many.
 
     ``m, v`` [K]: mean and standard deviation of the arms' means; ``finest`` [K]: the scale at
@@ -167,13 +154,7 @@ def _panels(
 
 @njit(**KERNEL, fastmath=FAST)
 def _gaussian_tables(
-    n: int,
-    m: float,
-    v: float,
-    x: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    r: NDArray[np.float64],
-    s: NDArray[np.float64],
+    n: int, m: float, v: float, x: Floats, cdf: Floats, r: Floats, s: Floats
 ) -> None:
     """One arm's CDF, ``r`` and ``s`` at the nodes."""
     inv = 1.0 / v
@@ -241,12 +222,7 @@ def gaussian_information(rule: Gaussian, count: int, n: int, arm: int, noise: fl
 
 
 @njit(**KERNEL)
-def gaussian_moments(
-    rule: Gaussian,
-    xi: NDArray[np.float64],
-    nu: NDArray[np.float64],
-    noise: NDArray[np.float64],
-) -> tuple[int, int, int]:
+def gaussian_moments(rule: Gaussian, xi: Floats, nu: Floats, noise: Floats) -> tuple[int, int, int]:
     """Regrets, and information by variance, of the arms that may be best.
 
     Returns how many they are, the number of nodes, and the place in the list of an arm that is
@@ -281,10 +257,7 @@ def gaussian_moments(
 
 @njit(**KERNEL)
 def gaussian_mixture(
-    rule: Gaussian,
-    xi: NDArray[np.float64],
-    nu: NDArray[np.float64],
-    noise: NDArray[np.float64],
+    rule: Gaussian, xi: Floats, nu: Floats, noise: Floats
 ) -> tuple[int, int, float]:
     """Arms i, j and the probability of i."""
     arms = rule.arms
@@ -319,7 +292,7 @@ def _(part):
 @implements(verbs.choose, Gaussian)
 def _(rule, family, limits, rng, period, remaining):
     if remaining == 1:
-        return best_mean(family)
+        return verbs.best_mean(family, family.xi.size)  # information could not pay
     opening = True
     for a in range(family.xi.size):
         if family.nu[a] > rule.nu[a]:

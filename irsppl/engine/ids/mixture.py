@@ -29,9 +29,8 @@ import math
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from irsppl.engine import verbs
+from irsppl.inner.arrays import Floats, Words
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -59,9 +58,7 @@ def _ratio(delta: float, gain: float) -> float:
 
 
 @njit(**KERNEL)
-def minimise(
-    delta: NDArray[np.float64], gain: NDArray[np.float64], count: int
-) -> tuple[int, int, float]:
+def minimise(delta: Floats, gain: Floats, count: int) -> tuple[int, int, float]:
     """Arms i, j and the probability of i that minimise the information ratio.
 
     Along the mixtures of two arms the ratio is convex and its stationary point has a closed form.
@@ -107,7 +104,7 @@ def _divergence(p: float, q: float) -> float:
 
 
 @njit(**KERNEL, fastmath=FAST)
-def dot(u: NDArray[np.float64], v: NDArray[np.float64], n: int) -> float:
+def dot(u: Floats, v: Floats, n: int) -> float:
     total = 0.0
     for j in range(n):
         total += u[j] * v[j]
@@ -115,19 +112,13 @@ def dot(u: NDArray[np.float64], v: NDArray[np.float64], n: int) -> float:
 
 
 @njit(**KERNEL, fastmath=FAST)
-def times(u: NDArray[np.float64], v: NDArray[np.float64], n: int, out: NDArray[np.float64]) -> None:
+def times(u: Floats, v: Floats, n: int, out: Floats) -> None:
     for j in range(n):
         out[j] = u[j] * v[j]
 
 
 @njit(**KERNEL, fastmath=FAST)
-def _product(
-    count: int,
-    weights: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    n: int,
-    h: NDArray[np.float64],
-) -> None:
+def _product(count: int, weights: Floats, cdf: Floats, n: int, h: Floats) -> None:
     """``h`` [n]: weights times the product of the CDFs [K, n]."""
     for j in range(n):
         h[j] = weights[j]
@@ -141,14 +132,14 @@ def _product(
 def moments(
     count: int,
     n: int,
-    x: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    r: NDArray[np.float64],
-    s: NDArray[np.float64],
-    prob: NDArray[np.float64],
-    cross: NDArray[np.float64],
-    lines: NDArray[np.float64],
+    x: Floats,
+    weights: Floats,
+    cdf: Floats,
+    r: Floats,
+    s: Floats,
+    prob: Floats,
+    cross: Floats,
+    lines: Floats,
 ) -> int:
     """P(A* = b) [K] and E[mu_a; A* = b] [K (b), K (a)]; returns the arm that surely is best, or -1.
 
@@ -177,14 +168,7 @@ def moments(
 
 
 @njit(**KERNEL)
-def score(
-    form: int,
-    count: int,
-    prob: NDArray[np.float64],
-    cross: NDArray[np.float64],
-    delta: NDArray[np.float64],
-    gain: NDArray[np.float64],
-) -> None:
+def score(form: int, count: int, prob: Floats, cross: Floats, delta: Floats, gain: Floats) -> None:
     """``delta`` and ``gain`` [K] from the moments; ``form`` MUTUAL is that of 0/1 rewards.
 
     The regret is summed over the cases in which another arm is best, each of them positive, so
@@ -217,16 +201,6 @@ def score(
 
 
 @njit(**KERNEL)
-def best_mean(family: Any) -> int:
-    """The last period's arm: information could not pay."""
-    chosen = 0
-    for a in range(1, family.xi.size):
-        if verbs.mean(family, a) > verbs.mean(family, chosen):
-            chosen = a
-    return chosen
-
-
-@njit(**KERNEL)
 def keep(rule: Any, found: tuple[int, int, float], opening: bool) -> None:
     """Remember the mixture of the state now, and if it is the first one for every path."""
     rule.mixture[0], rule.mixture[1], rule.mixture[2] = found
@@ -236,7 +210,7 @@ def keep(rule: Any, found: tuple[int, int, float], opening: bool) -> None:
 
 
 @njit(**KERNEL)
-def drawn(mixture: NDArray[np.float64], rng: NDArray[np.uint64]) -> int:
+def drawn(mixture: Floats, rng: Words) -> int:
     """An arm of the mixture."""
     if mixture[0] == mixture[1] or random.uniform(rng) < mixture[2]:
         return np.int64(mixture[0])

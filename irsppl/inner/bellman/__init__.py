@@ -36,12 +36,7 @@ from numpy.typing import ArrayLike
 
 from irsppl.inner.bellman.independent import solve_independent, solve_points
 from irsppl.inner.bellman.joint import solve_joint
-from irsppl.inner.bellman.solution import (
-    BellmanSolution,
-    check_weights,
-    lookup,
-    num_states,
-)
+from irsppl.inner.bellman.solution import BellmanSolution, check_weights, lookup, num_states
 from irsppl.inner.bellman.two_armed import solve_two_bernoulli
 
 __all__ = [
@@ -57,10 +52,7 @@ __all__ = [
 
 
 def solve(
-    alpha: ArrayLike,
-    values: ArrayLike,
-    horizon: int,
-    weights: ArrayLike | None = None,
+    alpha: ArrayLike, values: ArrayLike, horizon: int, weights: ArrayLike | None = None
 ) -> BellmanSolution:
     """Independent arms, by the faster solver that applies; arguments of :func:`solve_independent`.
 

@@ -6,18 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from irsppl.inner.bellman.solution import (
-    DENSE,
-    BellmanSolution,
-    Floats,
-    Ints,
-    check_horizon,
-    check_size,
-    check_weights,
-    num_states,
-    rank_table,
-    tie_band,
-)
+from irsppl.inner.arrays import Floats, Ints
+from irsppl.inner.bellman import solution
 from irsppl.inner.cpu.compiling import njit
 
 # Numbers that a block of predictive rows takes while it is worked on.
@@ -87,9 +77,9 @@ def _fill_counts(horizon: int, num_categories: int, out: Ints) -> None:
             more = advance(r, num_categories - 1)
 
 
-def _own_counts(horizon: int, num_categories: int) -> NDArray[np.int64]:
+def _own_counts(horizon: int, num_categories: int) -> Ints:
     """``[S, C]`` every count vector of one arm with a total below the horizon, in rank order."""
-    out = np.empty((num_states(horizon, 1, num_categories), num_categories), np.int64)
+    out = np.empty((solution.num_states(horizon, 1, num_categories), num_categories), np.int64)
     _fill_counts(horizon, num_categories, out)
     return out
 
@@ -185,41 +175,30 @@ def _independent(
 
 
 def dense_solution(
-    value: float,
-    q: NDArray[np.float64],
-    horizon: int,
-    num_categories: int,
-    table: NDArray[np.int8],
-    ranks: NDArray[np.int64],
-) -> BellmanSolution:
-    return BellmanSolution(float(value), q, horizon, q.size, num_categories, DENSE, table, ranks)
+    value: float, q: Floats, horizon: int, num_categories: int, table: NDArray[np.int8], ranks: Ints
+) -> solution.BellmanSolution:
+    return solution.BellmanSolution(
+        float(value), q, horizon, q.size, num_categories, solution.DENSE, table, ranks
+    )
 
 
 def check_dense(
-    what: str,
-    horizon: int,
-    num_arms: int,
-    num_categories: int,
-    work_per_state: int = 1,
+    what: str, horizon: int, num_arms: int, num_categories: int, work_per_state: int = 1
 ) -> int:
     """Number of states, after comparing time and memory with the limits."""
     if num_arms > 127:
         raise ValueError(f"at most 127 arms, got {num_arms}")
-    states = num_states(horizon, num_arms, num_categories)
+    states = solution.num_states(horizon, num_arms, num_categories)
     cells = num_arms * num_categories
-    check_size(
-        f"{what}, {num_arms} arms, {num_categories} categories, horizon {horizon}",
-        states,
-        states * work_per_state,
-        # The policy, the values, and one arm's predictive table per arm.
-        states
-        + 8 * math.comb(horizon + cells - 1, cells - 1)
-        + 8 * cells * num_states(horizon, 1, num_categories),
-    )
+    # The policy, the values, and one arm's predictive table per arm.
+    tables = cells * solution.num_states(horizon, 1, num_categories)
+    num_bytes = states + 8 * (math.comb(horizon + cells - 1, cells - 1) + tables)
+    what = f"{what}, {num_arms} arms, {num_categories} categories, horizon {horizon}"
+    solution.check_size(what, states, states * work_per_state, num_bytes)
     return states
 
 
-def check_values(values: ArrayLike, num_arms: int, num_categories: int) -> NDArray[np.float64]:
+def check_values(values: ArrayLike, num_arms: int, num_categories: int) -> Floats:
     v = np.asarray(values, dtype=np.float64)
     if v.shape not in ((num_categories,), (num_arms, num_categories)) or not np.isfinite(v).all():
         raise ValueError(
@@ -229,7 +208,7 @@ def check_values(values: ArrayLike, num_arms: int, num_categories: int) -> NDArr
     return np.ascontiguousarray(np.broadcast_to(v, (num_arms, num_categories)))
 
 
-def check_likelihood(likelihood: NDArray[np.float64]) -> None:
+def check_likelihood(likelihood: Floats) -> None:
     if (likelihood < 0.0).any() or not np.allclose(
         likelihood.sum(axis=2), 1.0, rtol=0.0, atol=1e-9
     ):
@@ -237,28 +216,19 @@ def check_likelihood(likelihood: NDArray[np.float64]) -> None:
 
 
 def solve_independent(
-    alpha: ArrayLike,
-    values: ArrayLike,
-    horizon: int,
-    weights: ArrayLike | None = None,
-) -> BellmanSolution:
+    alpha: ArrayLike, values: ArrayLike, horizon: int, weights: ArrayLike | None = None
+) -> solution.BellmanSolution:
     """Optimal value and policy of independent Dirichlet-categorical arms.
 
     The number of states is :func:`num_states`; about 20 ns a state (5 with two Bernoulli arms), one
     byte a state for the policy.
 
-    Parameters
-    ----------
-    alpha
-        ``[K, C]`` Dirichlet parameters, non-negative with a positive sum per arm (a zero makes a
-        category impossible, which pads arms of fewer categories).
-    values
-        ``[C]`` or ``[K, C]`` rewards of the categories.
-    horizon, weights
-        As in :func:`solve_two_bernoulli`.
+    alpha: ``[K, C]`` Dirichlet parameters, non-negative with a positive sum per arm (a zero makes a
+    category impossible, which pads arms of fewer categories). values: ``[C]`` or ``[K, C]`` rewards
+    of the categories. horizon, weights: as in :func:`solve_two_bernoulli`.
     """
-    horizon = check_horizon(horizon)
-    w = check_weights(weights, horizon)
+    horizon = solution.check_horizon(horizon)
+    w = solution.check_weights(weights, horizon)
     prior = np.ascontiguousarray(alpha, dtype=np.float64)
     if (
         prior.ndim != 2
@@ -280,24 +250,21 @@ def solve_independent(
 
 
 def _solve_tables(
-    chances: NDArray[np.float64],
-    payoff: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    states: int,
-) -> BellmanSolution:
+    chances: Floats, payoff: Floats, weights: Floats, states: int
+) -> solution.BellmanSolution:
     """Solve from predictive tables ``[K, S, C]``, checked arguments only."""
     num_arms, _, num_categories = chances.shape
     horizon = weights.size
-    ranks = rank_table(horizon, num_arms * num_categories)
+    ranks = solution.rank_table(horizon, num_arms * num_categories)
     table = np.empty(states, np.int8)
     q = np.empty(num_arms)
     value = _independent(
         np.ascontiguousarray(np.moveaxis(chances, 2, 1)),
         payoff,
         weights,
-        tie_band(weights, np.abs(payoff).max()),
+        solution.tie_band(weights, np.abs(payoff).max()),
         ranks,
-        rank_table(horizon, num_categories),
+        solution.rank_table(horizon, num_categories),
         table,
         q,
     )
@@ -310,26 +277,19 @@ def solve_points(
     values: ArrayLike,
     horizon: int,
     weights: ArrayLike | None = None,
-) -> BellmanSolution:
+) -> solution.BellmanSolution:
     """Optimal value and policy of independent arms whose parameters take N values each.
 
     An arm's points enter only its predictive table, so that the recursion costs what
     :func:`solve_independent` costs, however many points there are.
 
-    Parameters
-    ----------
-    prior
-        ``[K, N]`` probabilities of each arm's points; normalised here.
-    likelihood
-        ``[K, N, C]``: the probability that arm ``a`` shows category ``c`` at its point ``j``.
-        A category that is impossible everywhere pads arms of fewer categories.
-    values
-        ``[C]`` or ``[K, C]`` rewards of the categories.
-    horizon, weights
-        As in :func:`solve_two_bernoulli`.
+    prior: ``[K, N]`` probabilities of each arm's points; normalised here. likelihood: ``[K, N,
+    C]``: the probability that arm ``a`` shows category ``c`` at its point ``j``. A category that is
+    impossible everywhere pads arms of fewer categories. values: ``[C]`` or ``[K, C]`` rewards of
+    the categories. horizon, weights: as in :func:`solve_two_bernoulli`.
     """
-    horizon = check_horizon(horizon)
-    w = check_weights(weights, horizon)
+    horizon = solution.check_horizon(horizon)
+    w = solution.check_weights(weights, horizon)
     lik = np.asarray(likelihood, dtype=np.float64)
     mass = np.asarray(prior, dtype=np.float64)
     if lik.ndim != 3 or lik.shape[2] < 2:
@@ -350,9 +310,7 @@ def solve_points(
     return _solve_tables(chances, payoff, w, states)
 
 
-def _predictive(
-    prior: NDArray[np.float64], likelihood: NDArray[np.float64], counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _predictive(prior: Floats, likelihood: Floats, counts: Ints) -> Floats:
     """``[S, C]`` chances of the next category after ``counts [S, C]``, for one arm's points.
 
     Zero throughout where the counts themselves are impossible.
@@ -372,7 +330,6 @@ def _predictive(
             log_post[seen] += x[seen, c, None] * logs[None, :, c]
         largest = log_post.max(axis=1, keepdims=True)
         post = np.exp(log_post - np.where(largest > -np.inf, largest, 0.0))
-        out[start : start + block] = (
-            post @ likelihood / np.maximum(post.sum(axis=1), 1e-300)[:, None]
-        )
+        total = np.maximum(post.sum(axis=1), 1e-300)[:, None]
+        out[start : start + block] = post @ likelihood / total
     return out

@@ -5,6 +5,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.arrays import Floats, Ints
+from irsppl.inner.bellman import solution
 from irsppl.inner.bellman.independent import (
     advance,
     check_dense,
@@ -12,15 +14,6 @@ from irsppl.inner.bellman.independent import (
     check_values,
     dense_solution,
     steps,
-)
-from irsppl.inner.bellman.solution import (
-    BellmanSolution,
-    Floats,
-    Ints,
-    check_horizon,
-    check_weights,
-    rank_table,
-    tie_band,
 )
 from irsppl.inner.cpu.compiling import njit
 
@@ -116,24 +109,17 @@ def solve_joint(
     values: ArrayLike,
     horizon: int,
     weights: ArrayLike | None = None,
-) -> BellmanSolution:
+) -> solution.BellmanSolution:
     """Optimal value and policy when the arms share a parameter that takes J values.
 
     About 25 ns per state and parameter value, for few arms and categories.
 
-    Parameters
-    ----------
-    prior
-        ``[J]`` probabilities of the parameter's values; normalised here.
-    likelihood
-        ``[J, K, C]``: the probability that arm ``a`` shows category ``c`` under value ``j``.
-    values
-        ``[C]`` or ``[K, C]`` rewards of the categories.
-    horizon, weights
-        As in :func:`solve_two_bernoulli`.
+    prior: ``[J]`` probabilities of the parameter's values; normalised here. likelihood: ``[J, K,
+    C]``: the probability that arm ``a`` shows category ``c`` under value ``j``. values: ``[C]`` or
+    ``[K, C]`` rewards of the categories. horizon, weights: as in :func:`solve_two_bernoulli`.
     """
-    horizon = check_horizon(horizon)
-    w = check_weights(weights, horizon)
+    horizon = solution.check_horizon(horizon)
+    w = solution.check_weights(weights, horizon)
     lik = np.ascontiguousarray(likelihood, dtype=np.float64)
     mass = np.asarray(prior, dtype=np.float64)
     if lik.ndim != 3 or lik.shape[2] < 2:
@@ -149,9 +135,9 @@ def solve_joint(
     points = lik.shape[0]
     what = f"joint prior of {points} values"
     states = check_dense(what, horizon, num_arms, num_categories, points)
-    ranks = rank_table(horizon, num_arms * num_categories)
+    ranks = solution.rank_table(horizon, num_arms * num_categories)
     table = np.empty(states, np.int8)
     q = np.empty(num_arms)
-    bands = tie_band(w, np.abs(payoff).max())
+    bands = solution.tie_band(w, np.abs(payoff).max())
     value = _joint(log_prior, lik, payoff, w, bands, ranks, table, q)
     return dense_solution(value, q, horizon, num_categories, table, ranks)

@@ -7,21 +7,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu.compiling import njit
 
+# Evaluations of states by the general solvers (seconds to a minute), and of two Bernoulli arms,
+# whose inner loop is vectorised (about 3 ns a state); working memory and policy table together.
 MAX_STATES: Final = 200_000_000
-"""Default limit on state evaluations of the general solvers (seconds to a minute)."""
-
 MAX_STATES_TWO_ARMED: Final = 4_000_000_000
-"""Default limit for two Bernoulli arms, whose inner loop is vectorised (about 3 ns a state)."""
-
 MAX_BYTES: Final = 1_000_000_000
-"""Default limit on working memory and policy table together."""
-
 _TIE: Final = 1e-12
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Layouts of the policy table.
 THRESHOLD: Final = 0
@@ -37,29 +32,20 @@ class BellmanSolution:
     arms, one int8 per state otherwise.  Treat both as private and use :meth:`actions`.
     """
 
-    value: float
-    """V*, the optimal expected (weighted) total reward."""
-    q: NDArray[np.float64]
-    """[K] value of pulling each arm first and going on optimally."""
+    value: float  # V*, the optimal expected (weighted) total reward
+    q: Floats  # [K] value of pulling each arm first and going on optimally
     horizon: int
     num_arms: int
     num_categories: int
     kind: int = field(repr=False)
     table: NDArray = field(repr=False)
-    ranks: NDArray[np.int64] = field(repr=False)
-    """[K*C, T+2] rank contributions, see :func:`rank_table`; empty for two-armed layouts."""
+    ranks: Ints = field(repr=False)  # [K*C, T+2], see `rank_table`; empty for two-armed layouts
 
-    def actions(self, counts: ArrayLike) -> NDArray[np.int64]:
+    def actions(self, counts: ArrayLike) -> Ints:
         """Optimal arm in each of many states.
 
-        Parameters
-        ----------
-        counts
-            int ``[..., K, C]``; the period is the total count, which must be below the horizon.
-
-        Returns
-        -------
-        int64 ``[...]``
+        counts: int ``[..., K, C]``; the period is the total count, which must be below the horizon.
+        Returns int64 ``[...]``.
         """
         x = np.asarray(counts)
         shape = (self.num_arms, self.num_categories)
@@ -84,7 +70,7 @@ def num_states(horizon: int, num_arms: int, num_categories: int = 2) -> int:
 # ------------------------------------------------------------------------------- ranking and lookup
 
 
-def rank_table(horizon: int, cells: int) -> NDArray[np.int64]:
+def rank_table(horizon: int, cells: int) -> Ints:
     """Rank contributions ``[M, T+2]`` with ``M`` cells.
 
     Let ``r_i = x_i + ... + x_{M-1}`` be the suffix sums of a count vector.  Within its layer the
@@ -94,13 +80,9 @@ def rank_table(horizon: int, cells: int) -> NDArray[np.int64]:
     cell 0 share it, and a count in any other cell raises it.  That is what lets one array hold
     V_t and V_{t+1} at once when ranks are visited in ascending order.
     """
-    return np.array(
-        [
-            [math.comb(r + cells - 1 - i, cells - i) for r in range(horizon + 2)]
-            for i in range(cells)
-        ],
-        dtype=np.int64,
-    )
+    rows = ((cells - 1 - i, cells - i) for i in range(cells))
+    table = [[math.comb(r + more, of) for r in range(horizon + 2)] for more, of in rows]
+    return np.array(table, dtype=np.int64)
 
 
 @njit(cache=True, nogil=True)
@@ -148,7 +130,7 @@ def check_horizon(horizon: int) -> int:
     return int(horizon)
 
 
-def check_weights(weights: ArrayLike | None, horizon: int) -> NDArray[np.float64]:
+def check_weights(weights: ArrayLike | None, horizon: int) -> Floats:
     if weights is None:
         return np.ones(horizon)
     w = np.ascontiguousarray(weights, dtype=np.float64)
@@ -157,7 +139,7 @@ def check_weights(weights: ArrayLike | None, horizon: int) -> NDArray[np.float64
     return w
 
 
-def tie_band(weights: NDArray[np.float64], largest: float) -> NDArray[np.float64]:
+def tie_band(weights: Floats, largest: float) -> Floats:
     """[T] differences that count as ties, see the module's docstring."""
     return _TIE * largest * np.cumsum(weights[::-1])[::-1]
 

@@ -5,19 +5,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from irsppl.inner.bellman.solution import (
-    BITS,
-    MAX_STATES_TWO_ARMED,
-    THRESHOLD,
-    BellmanSolution,
-    Floats,
-    bit_row,
-    check_horizon,
-    check_size,
-    check_weights,
-    num_states,
-    tie_band,
-)
+from irsppl.inner.arrays import Floats
+from irsppl.inner.bellman import solution
 from irsppl.inner.cpu.compiling import njit
 
 
@@ -89,7 +78,7 @@ def _two_armed(
                 m2[s2] = (a2 + s2) * scale2
                 wins[s2] = 0.0
                 places[s2] = 0.0
-            bit = bit_row(t, n1)
+            bit = solution.bit_row(t, n1)
             for s1 in range(n1 + 1):
                 row = start[n1] + s1 * (horizon + 1 - n1)
                 below = start[n1 + 1] + s1 * (horizon - n1)
@@ -108,7 +97,7 @@ def _two_armed(
                     bands[t],
                     play[: n2 + 1],
                 )
-                if kind == THRESHOLD:
+                if kind == solution.THRESHOLD:
                     place = np.float64(s1)
                     for s2 in range(n2 + 1):
                         wins[s2] += play[s2]
@@ -118,7 +107,7 @@ def _two_armed(
                         if play[s2] == 0.0:
                             table[bit >> 3] |= np.uint8(1 << (bit & 7))
                         bit += 1
-            if kind == THRESHOLD:
+            if kind == solution.THRESHOLD:
                 row = t * (t + 1) * (t + 2) // 6 + n1 * (t + 1) - n1 * (n1 - 1) // 2
                 for s2 in range(n2 + 1):
                     c = wins[s2]
@@ -136,7 +125,7 @@ def solve_two_bernoulli(
     weights: ArrayLike | None = None,
     *,
     force_bits: bool = False,
-) -> BellmanSolution:
+) -> solution.BellmanSolution:
     """Optimal value and policy of two independent Beta-Bernoulli arms.
 
     O(T^4 / 24) time and O(T^3 / 6) memory.  With the pulls of both arms and the successes of the
@@ -144,47 +133,37 @@ def solve_two_bernoulli(
     (t, n1, s2) that one number is stored.  The solver checks this at every state and, should it
     ever fail, solves again with one bit per state.
 
-    Parameters
-    ----------
-    alpha, beta
-        ``[2]`` Beta parameters, positive.
-    horizon
-        Number of periods T.
-    weights
-        ``[T]`` survivor weights, ones if omitted.
-    force_bits
-        Store one bit per state in any case (for tests).
+    alpha, beta: ``[2]`` Beta parameters, positive. horizon: number of periods T. weights: ``[T]``
+    survivor weights, ones if omitted. force_bits: store one bit per state in any case (for tests).
     """
-    horizon = check_horizon(horizon)
-    w = check_weights(weights, horizon)
+    horizon = solution.check_horizon(horizon)
+    w = solution.check_weights(weights, horizon)
     a = np.asarray(alpha, dtype=np.float64)
     b = np.asarray(beta, dtype=np.float64)
     if a.shape != (2,) or b.shape != (2,) or not np.all((a > 0.0) & (b > 0.0)):
         raise ValueError(
             f"alpha and beta must be two positive numbers each, got {alpha!r}, {beta!r}"
         )
-    states = num_states(horizon, 2, 2)
+    states = solution.num_states(horizon, 2, 2)
     thresholds = math.comb(horizon + 2, 3)
     small = np.uint8 if horizon < 256 else np.uint16
     table_bytes = (states + 7) // 8 if force_bits else thresholds * np.dtype(small).itemsize
-    check_size(
+    solution.check_size(
         f"two Bernoulli arms, horizon {horizon}",
         states,
         states,
         8 * math.comb(horizon + 3, 3) + table_bytes,
-        MAX_STATES_TWO_ARMED,
+        solution.MAX_STATES_TWO_ARMED,
     )
-    bands = tie_band(w, 1.0)
+    bands = solution.tie_band(w, 1.0)
     q = np.empty(2)
-    kind = BITS if force_bits else THRESHOLD
+    kind = solution.BITS if force_bits else solution.THRESHOLD
     while True:
-        if kind == BITS:
-            table = np.zeros((states + 7) // 8, np.uint8)
-        else:
-            table = np.empty(thresholds, small)
+        bits = kind == solution.BITS
+        table = np.zeros((states + 7) // 8, np.uint8) if bits else np.empty(thresholds, small)
         value, monotone = _two_armed(a[0], b[0], a[1], b[1], w, bands, kind, table, q)
         if monotone:
             break
-        kind = BITS
+        kind = solution.BITS
     no_ranks = np.empty((0, 0), np.int64)
-    return BellmanSolution(float(value), q, horizon, 2, 2, kind, table, no_ranks)
+    return solution.BellmanSolution(float(value), q, horizon, 2, 2, kind, table, no_ranks)

@@ -24,13 +24,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
-__all__ = ["PAD", "allocate_batch", "row_stride", "solve", "workspace"]
-
-PAD: Final = 8
-"""Guard cells on either side of a row: the convolution handles this many shifts in one pass."""
+PAD: Final = 8  # guard cells on either side of a row: as many shifts as the convolution has a pass
 
 # Values may be minus infinity in guard cells, so of the fast-math flags only those that let a
 # conditional become a vector maximum are set.
@@ -46,7 +44,7 @@ def row_stride(horizon: int) -> int:
 
 def workspace(
     num_arms: int, horizon: int, dtype: np.dtype | type = np.float32
-) -> tuple[NDArray, NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray, Ints, Floats]:
     """Work arrays for :func:`solve`: cells [2 K stride], marks [3 K] and least [K].
 
     The payoff ``S[a, n]`` belongs at ``cells[a * row_stride(horizon) + PAD + n]``.
@@ -116,8 +114,8 @@ def _cap(row: NDArray, total: int, least: float, floor: float) -> int:
 @njit(**KERNEL)
 def solve(
     cells: NDArray,
-    marks: NDArray[np.int64],
-    least: NDArray[np.float64],
+    marks: Ints,
+    least: Floats,
     num_arms: int,
     horizon: int,
     total: int,
@@ -203,10 +201,10 @@ def solve(
 @njit(**KERNEL)
 def _solve_batch(
     values: NDArray,
-    totals: NDArray[np.int64],
+    totals: Ints,
     cells: NDArray,
-    marks: NDArray[np.int64],
-    least: NDArray[np.float64],
+    marks: Ints,
+    least: Floats,
     best: NDArray,
     counts: NDArray[np.int32],
 ) -> None:
@@ -230,17 +228,10 @@ def allocate_batch(
 ) -> tuple[NDArray, NDArray[np.int32]]:
     """Best allocations of ``total`` pulls, for a batch of problems.
 
-    Parameters
-    ----------
-    values
-        Cumulative payoffs [problem, arm, 0 .. T], finite, zero in the first column.  Single
-        precision is solved in single precision, anything else in double.
-    total
-        Pulls to allocate, at most T, one number or [problem]; T when left out.
-
-    Returns
-    -------
-    best [problem], in the precision of the solution, and counts int32 [problem, arm].
+    values: cumulative payoffs [problem, arm, 0 .. T], finite, zero in the first column.  Single
+    precision is solved in single precision, anything else in double. total: pulls to allocate, at
+    most T, one number or [problem]; T when left out. Returns best [problem], in the precision of
+    the solution, and counts int32 [problem, arm].
     """
     values = np.ascontiguousarray(values)
     if values.dtype != np.float32:

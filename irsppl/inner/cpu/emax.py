@@ -26,6 +26,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import (
     BETA_BERNOULLI,
@@ -37,19 +38,6 @@ from irsppl.inner.cpu.families import (
 )
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import TINY, beta_cdf, beta_start, beta_term, excess_table
-
-__all__ = [
-    "MEAN1",
-    "MEAN2",
-    "ROWS",
-    "beta_exceeds",
-    "carry_pair",
-    "emax_batch_2",
-    "fill",
-    "pair_max",
-    "pair_start",
-    "solve_2",
-]
 
 _EXCESS_STEP: Final = 1.0 / 32.0
 _EXCESS_LAST: Final = 16.0
@@ -108,14 +96,9 @@ def beta_exceeds(a: float, b: float, c: float, d: float) -> float:
     """
     if a == c and b == d:
         return 0.5
-    na = max(0, math.ceil(a) - 2)
-    nb = max(0, math.ceil(b) - 2)
-    nc = max(0, math.ceil(c) - 2)
-    nd = max(0, math.ceil(d) - 2)
-    a -= na
-    b -= nb
-    c -= nc
-    d -= nd
+    na, nb = max(0, math.ceil(a) - 2), max(0, math.ceil(b) - 2)
+    nc, nd = max(0, math.ceil(c) - 2), max(0, math.ceil(d) - 2)
+    a, b, c, d = a - na, b - nb, c - nc, d - nd
     g = 0.5 if a == c and b == d else _beta_exceeds_small(a, b, c, d)
     h = _beta_overlap(a, b, c, d)
     most = max(na, nb, nc, nd)
@@ -212,8 +195,8 @@ def _fill_beta(
     g0: float,
     h0: float,
     horizon: int,
-    work: NDArray[np.float64],
-    gammas: NDArray[np.float64],
+    work: Floats,
+    gammas: Floats,
 ) -> None:
     """Gamma of two Beta arms at every point with sum n < T, into ``gammas`` [T (T + 1) / 2].
 
@@ -222,19 +205,9 @@ def _fill_beta(
     values at the current belief.
     """
     last = horizon - 1
-    mean1 = work[MEAN1]
-    mean2 = work[MEAN2]
-    b1 = work[_X1]
-    gap1 = work[_Y1]
-    inv1 = work[_INV1]
-    off2 = work[_OFF2]
-    won2 = work[_WON2]
-    rate2 = work[_RATE2]
-    step2 = work[_STEP2]
-    inv2 = work[_INV2]
-    g = work[_G]
-    h = work[_H]
-    factor = work[_FACTOR]
+    mean1, mean2, b1, gap1, inv1 = work[MEAN1], work[MEAN2], work[_X1], work[_Y1], work[_INV1]
+    off2, won2, rate2, step2 = work[_OFF2], work[_WON2], work[_RATE2], work[_STEP2]
+    inv2, g, h, factor = work[_INV2], work[_G], work[_H], work[_FACTOR]
     for n in range(horizon):
         a = mean1[n] * (nu1 + n)
         b1[n] = nu1 + n - a
@@ -269,13 +242,9 @@ def _fill_beta(
             g[t + 1] = g[t] - h[t] / b
             h[t + 1] = max(h[t] * (b + d0) * (a + b) / b * inv, TINY)
         # Slices, because an index of unknown sign would be gathered instead of loaded.
-        off2_t = off2[last - t :]
-        won2_t = won2[last - t :]
-        rate2_t = rate2[last - t :]
-        step2_t = step2[last - t :]
-        mean2_t = mean2[last - t - 1 :]
-        inv2_t = inv2[last - t - 1 :]
-        row = gammas[(t + 1) * (t + 2) // 2 :]
+        off2_t, won2_t, rate2_t = off2[last - t :], won2[last - t :], rate2[last - t :]
+        step2_t, mean2_t = step2[last - t :], mean2[last - t - 1 :]
+        inv2_t, row = inv2[last - t - 1 :], gammas[(t + 1) * (t + 2) // 2 :]
         # Three loops, because LLVM vectorises one only if few enough arrays could overlap.
         for k in range(t + 1):
             factor[k] = (off2_t[k] + b1[k] + won2_t[k] * gap1[k]) * (rate2_t[k] * inv)
@@ -291,20 +260,11 @@ def _fill_beta(
 
 @njit(**KERNEL, fastmath={"contract", "reassoc", "nsz", "nnan", "arcp"})
 def _fill_normal(
-    nu1: float,
-    sd1: float,
-    nu2: float,
-    sd2: float,
-    horizon: int,
-    work: NDArray[np.float64],
-    gammas: NDArray[np.float64],
+    nu1: float, sd1: float, nu2: float, sd2: float, horizon: int, work: Floats, gammas: Floats
 ) -> None:
     """Gamma of two Gaussian arms at every point with sum n < T, into ``gammas``."""
     last = horizon - 1
-    mean1 = work[MEAN1]
-    mean2 = work[MEAN2]
-    var1 = work[_X1]
-    var2 = work[_INV2]
+    mean1, mean2, var1, var2 = work[MEAN1], work[MEAN2], work[_X1], work[_INV2]
     for n in range(horizon):
         var1[n] = sd1 * sd1 / (nu1 + n)
         var2[last - n] = sd2 * sd2 / (nu2 + n)
@@ -321,12 +281,7 @@ def _fill_normal(
 
 @njit(**KERNEL)
 def _fill_any(
-    family: int,
-    nu1: float,
-    nu2: float,
-    horizon: int,
-    work: NDArray[np.float64],
-    gammas: NDArray[np.float64],
+    family: int, nu1: float, nu2: float, horizon: int, work: Floats, gammas: Floats
 ) -> None:
     """The same for the two Gamma families, one incomplete beta function per point."""
     last = horizon - 1
@@ -340,14 +295,10 @@ def _fill_any(
 
 
 @njit(**KERNEL, fastmath={"nsz", "nnan"})
-def solve_2(
-    horizon: int, work: NDArray[np.float64], gammas: NDArray[np.float64]
-) -> tuple[float, int]:
+def solve_2(horizon: int, work: Floats, gammas: Floats) -> tuple[float, int]:
     """Backward recursion; replaces Gamma in ``gammas`` by Z.  Returns the value and first arm."""
     last = horizon - 1
-    mean1 = work[MEAN1]
-    mean2 = work[MEAN2]
-    z = work[_Z]
+    mean1, mean2, z = work[MEAN1], work[MEAN2], work[_Z]
     gamma0 = gammas[0]
     start = last * horizon // 2
     for k in range(horizon):
@@ -374,14 +325,14 @@ def solve_2(
 @njit(**KERNEL)
 def fill(
     family: int,
-    xi: NDArray[np.float64],
-    nu: NDArray[np.float64],
-    sd: NDArray[np.float64],
+    xi: Floats,
+    nu: Floats,
+    sd: Floats,
     g0: float,
     h0: float,
     horizon: int,
-    work: NDArray[np.float64],
-    gammas: NDArray[np.float64],
+    work: Floats,
+    gammas: Floats,
 ) -> None:
     if family == BETA_BERNOULLI:
         _fill_beta(xi[0], nu[0], xi[1], nu[1], g0, h0, horizon, work, gammas)
@@ -392,9 +343,7 @@ def fill(
 
 
 @njit(**KERNEL)
-def pair_start(
-    family: int, xi: NDArray[np.float64], nu: NDArray[np.float64]
-) -> tuple[float, float]:
+def pair_start(family: int, xi: Floats, nu: Floats) -> tuple[float, float]:
     """g and h of two Beta arms at the current belief; zeros for the other families."""
     if family != BETA_BERNOULLI:
         return 0.0, 0.0
@@ -404,7 +353,7 @@ def pair_start(
 
 @njit(**KERNEL)
 def carry_pair(
-    g: float, h: float, arm: int, won: bool, xi: NDArray[np.float64], nu: NDArray[np.float64]
+    g: float, h: float, arm: int, won: bool, xi: Floats, nu: Floats
 ) -> tuple[float, float]:
     """g and h of two Beta arms after a reward of one of them, earned in belief (xi, nu) [2]."""
     mine = xi[arm] if won else nu[arm] - xi[arm]
@@ -416,11 +365,11 @@ def carry_pair(
 @njit(cache=True, nogil=True, error_model="numpy")
 def _batch_2(
     family: int,
-    xi: NDArray[np.float64],
-    nu: NDArray[np.float64],
-    sd: NDArray[np.float64],
+    xi: Floats,
+    nu: Floats,
+    sd: Floats,
     rewards: NDArray[np.floating],
-    values: NDArray[np.float64],
+    values: Floats,
     first: NDArray[np.int16],
 ) -> None:
     horizon = rewards.shape[2]
@@ -445,7 +394,7 @@ def _batch_2(
 
 def emax_batch_2(
     family: int, xi: ArrayLike, nu: ArrayLike, noise_sd: ArrayLike, rewards: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+) -> tuple[Floats, NDArray[np.int16]]:
     """V-EMax inner problems of two arms along S outcomes.
 
     ``xi, nu, noise_sd`` [2], ``rewards`` [S, 2, T].  Returns the inner values, float64 [S], and the

@@ -23,22 +23,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.arrays import Floats, Words
 from irsppl.inner.cpu import rng
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
-
-__all__ = [
-    "BETA_BERNOULLI",
-    "GAMMA_EXPONENTIAL",
-    "GAMMA_POISSON",
-    "NORMAL_NORMAL",
-    "as_rewards",
-    "as_rows",
-    "check_family",
-    "sample_mean",
-    "sample_path",
-    "sample_sum",
-]
 
 BETA_BERNOULLI: Final = 0
 NORMAL_NORMAL: Final = 1
@@ -47,9 +35,7 @@ GAMMA_EXPONENTIAL: Final = 3
 
 
 @njit(**KERNEL)
-def sample_mean(
-    state: NDArray[np.uint64], family: int, xi: float, nu: float, noise_sd: float
-) -> float:
+def sample_mean(state: Words, family: int, xi: float, nu: float, noise_sd: float) -> float:
     """Draw mu(theta), the arm's true mean reward, from the belief ``(xi, nu)``.
 
     ``state`` is the random stream, uint64 [4]; ``noise_sd`` matters to Gaussian rewards only.
@@ -64,9 +50,7 @@ def sample_mean(
 
 
 @njit(**KERNEL)
-def sample_sum(
-    state: NDArray[np.uint64], family: int, xi: float, nu: float, noise_sd: float, n: int
-) -> float:
+def sample_sum(state: Words, family: int, xi: float, nu: float, noise_sd: float, n: int) -> float:
     """Draw the sum of the arm's next ``n`` rewards from the belief; the cost does not grow with n.
 
     The parameter is drawn first and then the sum, whose law given the parameter is Binomial,
@@ -87,7 +71,7 @@ def sample_sum(
 
 @njit(**KERNEL)
 def sample_path(
-    state: NDArray[np.uint64],
+    state: Words,
     family: int,
     xi: float,
     nu: float,
@@ -156,7 +140,7 @@ def check_family(family: int) -> int:
 
 def as_rows(
     xi: ArrayLike, nu: ArrayLike, noise_sd: ArrayLike, shape: tuple[int, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats, Floats]:
     """The three belief arrays as contiguous float64 of ``shape``."""
     out = tuple(
         np.ascontiguousarray(np.broadcast_to(np.asarray(v, np.float64), shape))

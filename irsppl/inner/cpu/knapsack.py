@@ -27,13 +27,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
-__all__ = ["SOLVERS", "constant", "feedback", "groups"]
-
-SHIFTS: Final = 8
-"""Shifts that the convolution handles in one pass."""
+SHIFTS: Final = 8  # that the convolution handles in one pass
 
 # Guard cells hold minus infinity, so of the fast-math flags only those that let a conditional
 # become a vector maximum are set.
@@ -44,7 +42,7 @@ _MAXPLUS: Final = {**KERNEL, "fastmath": {"nnan", "nsz"}}
 
 
 @njit(**KERNEL)
-def _useful(values: NDArray, costs: NDArray[np.int64], money: int, arm: int) -> bool:
+def _useful(values: NDArray, costs: Ints, money: int, arm: int) -> bool:
     """Whether some solution may need ``arm``: it pays, is payable, and no arm replaces it."""
     if values[arm] <= 0 or costs[arm] > money:
         return False
@@ -56,7 +54,7 @@ def _useful(values: NDArray, costs: NDArray[np.int64], money: int, arm: int) -> 
 
 
 @njit(**KERNEL)
-def _surely(values: NDArray, costs: NDArray[np.int64], money: int) -> tuple[int, int]:
+def _surely(values: NDArray, costs: Ints, money: int) -> tuple[int, int]:
     """(arm, n): the arm that pays best for its money, and pulls of it that every solution has.
 
     (0, 0) where two arms share that place: then solutions differ, and ties are settled by the
@@ -91,9 +89,9 @@ def _add_constant(above: NDArray, row: NDArray, choice: NDArray, value: float, a
 @njit(**KERNEL)
 def constant_batch(
     values: NDArray,
-    costs: NDArray[np.int64],
-    money: NDArray[np.int64],
-    periods: NDArray[np.int64],
+    costs: Ints,
+    money: Ints,
+    periods: Ints,
     bounded: bool,
     best: NDArray,
     choice: NDArray[np.int16],
@@ -140,13 +138,7 @@ def constant_batch(
 
 
 def constant(
-    values: NDArray,
-    costs: NDArray[np.int64],
-    money: NDArray[np.int64],
-    periods: NDArray[np.int64],
-    cells: int,
-    size: int,
-    bounded: bool,
+    values: NDArray, costs: Ints, money: Ints, periods: Ints, cells: int, size: int, bounded: bool
 ) -> tuple[NDArray, NDArray[np.int32]]:
     """values [S, K], money [S] up to ``cells``, periods [S] up to ``size``: best [S], pulls."""
     shape = (size + 1 if bounded else 1, cells + 1)
@@ -162,14 +154,7 @@ def constant(
 
 @njit(**_MAXPLUS)
 def _convolve(
-    table: NDArray,
-    x: int,
-    z: int,
-    step: int,
-    cost: int,
-    payoffs: NDArray,
-    most: int,
-    money: int,
+    table: NDArray, x: int, z: int, step: int, cost: int, payoffs: NDArray, most: int, money: int
 ) -> None:
     """``z[m] = max_n x[m - n step] + payoffs[n]``, m = 0 .. money, n = 0 .. most.
 
@@ -219,12 +204,12 @@ def _convolve(
 @njit(**KERNEL)
 def _caps(
     payoffs: NDArray,
-    costs: NDArray[np.int64],
+    costs: Ints,
     money: int,
     periods: int,
     bounded: bool,
-    caps: NDArray[np.int64],
-    least: NDArray[np.float64],
+    caps: Ints,
+    least: Floats,
 ) -> None:
     """Largest count of each arm that an optimal allocation may have."""
     num_arms, columns = payoffs.shape
@@ -267,13 +252,13 @@ def _caps(
 @njit(**KERNEL)
 def _solve_groups(
     payoffs: NDArray,
-    costs: NDArray[np.int64],
+    costs: Ints,
     money: int,
     periods: int,
     bounded: bool,
     table: NDArray,
     shape: tuple[int, int, int],
-    work: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]],
+    work: tuple[Ints, Ints, Floats],
     pulls: NDArray[np.int32],
 ) -> float:
     """Solve one problem; writes ``pulls`` and returns the value.
@@ -342,14 +327,14 @@ def _solve_groups(
 @njit(**KERNEL)
 def groups_batch(
     payoffs: NDArray,
-    costs: NDArray[np.int64],
-    ones: NDArray[np.int64],
-    money: NDArray[np.int64],
-    periods: NDArray[np.int64],
+    costs: Ints,
+    ones: Ints,
+    money: Ints,
+    periods: Ints,
     bounded: bool,
     table: NDArray,
     shape: tuple[int, int, int],
-    work: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]],
+    work: tuple[Ints, Ints, Floats],
     out: NDArray,
     pulls: NDArray[np.int32],
 ) -> None:
@@ -366,7 +351,7 @@ def groups_batch(
 
 
 @njit(**KERNEL)
-def _total(pulls: NDArray[np.int32], costs: NDArray[np.int64]) -> int:
+def _total(pulls: NDArray[np.int32], costs: Ints) -> int:
     total = 0
     for a in range(pulls.size):
         total += pulls[a] * costs[a]
@@ -374,13 +359,7 @@ def _total(pulls: NDArray[np.int32], costs: NDArray[np.int64]) -> int:
 
 
 def groups(
-    payoffs: NDArray,
-    costs: NDArray[np.int64],
-    money: NDArray[np.int64],
-    periods: NDArray[np.int64],
-    cells: int,
-    size: int,
-    bounded: bool,
+    payoffs: NDArray, costs: Ints, money: Ints, periods: Ints, cells: int, size: int, bounded: bool
 ) -> tuple[NDArray, NDArray[np.int32]]:
     """payoffs [S, K, N+1], money [S] up to ``cells``, periods [S] up to ``size``: best [S], pulls.
 
@@ -419,9 +398,9 @@ def _add_feedback(pays: NDArray, later: NDArray, row: NDArray, action: NDArray, 
 @njit(**KERNEL)
 def _feedback_batch(
     payoff: NDArray,
-    costs: NDArray[np.int64],
-    money: NDArray[np.int64],
-    periods: NDArray[np.int64],
+    costs: Ints,
+    money: Ints,
+    periods: Ints,
     bounded: bool,
     cheapest: int,
     value: NDArray,
@@ -472,13 +451,7 @@ def _feedback_batch(
 
 
 def feedback(
-    payoff: NDArray,
-    costs: NDArray[np.int64],
-    money: NDArray[np.int64],
-    periods: NDArray[np.int64],
-    cells: int,
-    size: int,
-    bounded: bool,
+    payoff: NDArray, costs: Ints, money: Ints, periods: Ints, cells: int, size: int, bounded: bool
 ) -> tuple[NDArray, NDArray[np.int32]]:
     """payoff [S, K, (size,) cells + 1], money and periods [S]: best [S], sequences [S, size]."""
     if payoff.ndim == 3:

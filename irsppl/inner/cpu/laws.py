@@ -7,8 +7,6 @@ from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_start, gamma_start
 
-__all__ = ["gain", "law", "quantile"]
-
 
 @njit(**KERNEL)
 def law(family: int, xi: float, nu: float, x: float) -> tuple[float, float]:

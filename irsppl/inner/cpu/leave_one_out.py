@@ -14,17 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
-
-__all__ = [
-    "Binary",
-    "Smooth",
-    "binary_hinge_paths",
-    "charges",
-    "leave_out_products",
-    "totals",
-]
 
 _FAST = {**KERNEL, "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
 
@@ -38,7 +30,7 @@ class Binary(NamedTuple):
     state: NDArray[np.int32]
     innovation: NDArray
     tables: NDArray
-    table_of: NDArray[np.int64]
+    table_of: Ints
 
 
 class Smooth(NamedTuple):
@@ -49,14 +41,14 @@ class Smooth(NamedTuple):
     [P, W, J, blocks, X] from :mod:`one_armed` with their steps [P]; options [K, G].
     """
 
-    means: NDArray[np.float64]
-    sds: NDArray[np.float64]
+    means: Floats
+    sds: Floats
     index: NDArray[np.int16]
     low: NDArray
     high: NDArray
     tables: NDArray
-    table_of: NDArray[np.int64]
-    steps: NDArray[np.float64]
+    table_of: Ints
+    steps: Floats
     reach: float
     options: NDArray
 
@@ -66,9 +58,9 @@ def _binary_charges(
     state: NDArray[np.int32],
     innovation: NDArray,
     tables: NDArray,
-    table_of: NDArray[np.int64],
+    table_of: Ints,
     weights: NDArray,
-    charged: NDArray[np.float64],
+    charged: Floats,
 ) -> None:
     futures, arms, columns = weights.shape
     for n in range(charged.shape[2]):
@@ -85,10 +77,10 @@ def _binary_charges(
 def _smooth_charges(
     rows: Smooth,
     weights: NDArray,
-    spans: NDArray[np.int64],
+    spans: Ints,
     at: NDArray[np.int32],
     ups: NDArray,
-    charged: NDArray[np.float64],
+    charged: Floats,
 ) -> None:
     futures, arms, blocks = weights.shape[:3]
     number = weights.dtype.type
@@ -118,7 +110,7 @@ def _smooth_charges(
                 charged[f, a, n] = rows.low[f, a, n] * low + rows.high[f, a, n] * high
 
 
-def charges(rows: Binary | Smooth, weights: NDArray) -> NDArray[np.float64]:
+def charges(rows: Binary | Smooth, weights: NDArray) -> Floats:
     """Z [S, K, W] along each arm's row; weights [S, K, blocks, G] in the tables' precision."""
     if isinstance(rows, Binary):
         charged = np.empty(rows.innovation.shape)
@@ -132,7 +124,7 @@ def charges(rows: Binary | Smooth, weights: NDArray) -> NDArray[np.float64]:
     return charged
 
 
-def _spans(weights: NDArray) -> NDArray[np.int64]:
+def _spans(weights: NDArray) -> Ints:
     """[S, K, 2]: the cells outside which the weights of all blocks are zero."""
     used = (weights != 0).any(axis=2)
     last = weights.shape[-1] - np.argmax(used[..., ::-1], axis=-1)
@@ -196,10 +188,10 @@ def totals(rows: Binary | Smooth, first: NDArray, last: NDArray, shape: tuple[in
 def _binary_hinge_paths(
     state: NDArray[np.int32],
     tables: NDArray,
-    table_of: NDArray[np.int64],
-    nodes: NDArray[np.float64],
-    options: NDArray[np.float64],
-    paths: NDArray[np.float64],
+    table_of: Ints,
+    nodes: Floats,
+    options: Floats,
+    paths: Floats,
 ) -> None:
     futures, arms, kinds = options.shape
     for f in range(futures):
@@ -218,7 +210,7 @@ def _binary_hinge_paths(
 
 def binary_hinge_paths(
     state: NDArray, tables: NDArray, table_of: NDArray, nodes: NDArray, options: NDArray, last: int
-) -> NDArray[np.float64]:
+) -> Floats:
     """[S, kinds, K, last + 1]: E[(mu_hat_{a,last} - option)+] along each arm's own rewards.
 
     state [S, K, > last]: rows of the tables; options [S, K, kinds] know the other arms only;
@@ -232,7 +224,7 @@ def binary_hinge_paths(
 
 
 @njit(**KERNEL)
-def _leave_out(cdfs: NDArray[np.float64], products: NDArray[np.float64]) -> None:
+def _leave_out(cdfs: Floats, products: Floats) -> None:
     futures, arms, edges = cdfs.shape
     for f in range(futures):
         for e in range(edges):
@@ -246,7 +238,7 @@ def _leave_out(cdfs: NDArray[np.float64], products: NDArray[np.float64]) -> None
                 after *= cdfs[f, a, e]
 
 
-def leave_out_products(cdfs: NDArray[np.float64]) -> NDArray[np.float64]:
+def leave_out_products(cdfs: Floats) -> Floats:
     """[S, K, E] -> [S, K, E]: for each arm the product over all the others."""
     cdfs = np.ascontiguousarray(cdfs, np.float64)
     products = np.empty_like(cdfs)

@@ -10,27 +10,19 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
-__all__ = ["Scratch", "mix_batch", "solve", "workspace"]
-
 # Work arrays of one call: cumulative prefix payoffs [K, n0 + 1], later payoffs [K], cells, marks
 # and least of `allocation.workspace`, and counts [K].  Kernels must not allocate (see `KERNEL`).
-Scratch: TypeAlias = tuple[
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.int64],
-    NDArray[np.float64],
-    NDArray[np.int32],
-]
+Scratch: TypeAlias = tuple[Floats, Floats, Floats, Ints, Floats, NDArray[np.int32]]
 
 
 @njit(**KERNEL)
-def _best_count(row: NDArray[np.float64], n0: int, slope: float) -> tuple[float, int]:
+def _best_count(row: Floats, n0: int, slope: float) -> tuple[float, int]:
     """max over m = 0 .. n0 of row[m] - m slope, and the smallest m that attains it."""
     best, chosen = row[0], 0
     for m in range(1, n0 + 1):
@@ -41,7 +33,7 @@ def _best_count(row: NDArray[np.float64], n0: int, slope: float) -> tuple[float,
 
 
 @njit(**KERNEL)
-def _gain(row: NDArray[np.float64], n0: int, slope: float) -> float:
+def _gain(row: Floats, n0: int, slope: float) -> float:
     """max over m = 0 .. n0 of row[m] - m slope; apart, because without the count it vectorises."""
     best = row[0]
     for m in range(1, n0 + 1):
@@ -51,14 +43,7 @@ def _gain(row: NDArray[np.float64], n0: int, slope: float) -> float:
 
 
 @njit(**KERNEL)
-def _score(
-    sums: NDArray[np.float64],
-    later: NDArray[np.float64],
-    n0: int,
-    total: int,
-    top: float,
-    b: int,
-) -> float:
+def _score(sums: Floats, later: Floats, n0: int, total: int, top: float, b: int) -> float:
     """Best value with b as the arm that takes the rest, less ``total * top``."""
     score = total * (later[b] - top) + sums[b, n0] - n0 * later[b]
     for a in range(later.size):
@@ -69,11 +54,7 @@ def _score(
 
 @njit(**KERNEL)
 def _solve_long(
-    sums: NDArray[np.float64],
-    later: NDArray[np.float64],
-    n0: int,
-    total: int,
-    counts: NDArray[np.int32],
+    sums: Floats, later: Floats, n0: int, total: int, counts: NDArray[np.int32]
 ) -> float:
     """At least K n0 pulls: one arm takes what the others leave.
 
@@ -135,12 +116,12 @@ def solve(n0: int, total: int, room: int, scratch: Scratch) -> float:
 
 @njit(**KERNEL)
 def _batch(
-    prefix: NDArray[np.float64],
-    later: NDArray[np.float64],
+    prefix: Floats,
+    later: Floats,
     total: int,
     room: int,
     scratch: Scratch,
-    values: NDArray[np.float64],
+    values: Floats,
     counts: NDArray[np.int32],
 ) -> None:
     num_problems, num_arms, n0 = prefix.shape
@@ -167,27 +148,16 @@ def workspace(num_arms: int, n0: int, total: int) -> tuple[int, Scratch]:
     return room, (sums, np.zeros(num_arms), cells, marks, least, np.zeros(num_arms, np.int32))
 
 
-def _arms(*fields: ArrayLike) -> list[NDArray[np.float64]]:
+def _arms(*fields: ArrayLike) -> list[Floats]:
     return [np.ascontiguousarray(np.asarray(field, np.float64)) for field in fields]
 
 
-def mix_batch(
-    prefix: ArrayLike, later: ArrayLike, total: int
-) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+def mix_batch(prefix: ArrayLike, later: ArrayLike, total: int) -> tuple[Floats, NDArray[np.int32]]:
     """Best allocations of ``total`` pulls for a batch, in double precision.
 
-    Parameters
-    ----------
-    prefix
-        Payoffs of the first n0 pulls, [problem, arm, n0].
-    later
-        Payoff of every later pull, [problem, arm].
-    total
-        Pulls to allocate, at least 1.
-
-    Returns
-    -------
-    values [problem] and counts int32 [problem, arm].
+    prefix: payoffs of the first n0 pulls, [problem, arm, n0]. later: payoff of every later pull,
+    [problem, arm]. total: pulls to allocate, at least 1. Returns values [problem] and counts int32
+    [problem, arm].
     """
     prefix, later = _arms(prefix, later)
     if prefix.ndim != 3 or 0 in prefix.shape[1:] or later.shape != prefix.shape[:2]:

@@ -15,19 +15,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
-
-__all__ = [
-    "HAT_MEANS",
-    "KNOTS",
-    "REACH",
-    "binary_hinges",
-    "binary_slopes",
-    "gaussian_changes",
-    "gaussian_slopes",
-    "triangle",
-]
 
 
 def triangle(horizon: int) -> int:
@@ -37,13 +27,7 @@ def triangle(horizon: int) -> int:
 
 @njit(**KERNEL)
 def _binary(
-    alpha: float,
-    beta: float,
-    horizon: int,
-    lams: NDArray[np.float64],
-    ends: NDArray[np.int64],
-    now: NDArray[np.float64],
-    slopes: NDArray,
+    alpha: float, beta: float, horizon: int, lams: Floats, ends: Ints, now: Floats, slopes: NDArray
 ) -> None:
     """Fill ``slopes`` [rows, C]; ``now`` [horizon + 1, C] ends as v(0, 0) in row 0."""
     columns, rows = len(lams), len(slopes)
@@ -71,7 +55,7 @@ def binary_slopes(
     ends: NDArray,
     dtype: type = np.float32,
     kept: int | None = None,
-) -> tuple[NDArray, NDArray[np.float64]]:
+) -> tuple[NDArray, Floats]:
     """(slopes [triangle(kept), C], values v(0, 0) [C]) of a Beta(alpha, beta) arm.
 
     lams, ends: [C], the known option and the last pull of each column; kept: pulls whose slopes
@@ -86,12 +70,7 @@ def binary_slopes(
 
 @njit(**KERNEL)
 def _hinges(
-    alpha: float,
-    beta: float,
-    last: int,
-    nodes: NDArray[np.float64],
-    table: NDArray,
-    now: NDArray[np.float64],
+    alpha: float, beta: float, last: int, nodes: Floats, table: NDArray, now: Floats
 ) -> None:
     for n in range(last, -1, -1):
         row = n * (n + 1) // 2
@@ -124,7 +103,7 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 
 @njit(**KERNEL)
-def _at(row: NDArray[np.float64], y: float, reach: float, step: float, slope: float) -> float:
+def _at(row: Floats, y: float, reach: float, step: float, slope: float) -> float:
     """A function on an even grid of [-reach, reach]: 0 below it, straight above."""
     if y <= -reach:
         return 0.0
@@ -143,12 +122,12 @@ def _gaussian(
     end: int,
     reach: float,
     step: float,
-    nodes: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    knots: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    now: NDArray[np.float64],
-    mean: NDArray[np.float64],
+    nodes: Floats,
+    weights: Floats,
+    knots: Floats,
+    shares: Floats,
+    now: Floats,
+    mean: Floats,
     every: int,
     table: NDArray,
 ) -> None:
@@ -190,7 +169,7 @@ def _gaussian(
 KNOTS = np.linspace(-4.0, 4.0, 17)
 
 
-def _hat_means() -> NDArray[np.float64]:
+def _hat_means() -> Floats:
     """[J]: E of each hat function over KNOTS at a standard normal, straight beyond the ends."""
     density = np.exp(-(KNOTS**2) / 2) / math.sqrt(2 * math.pi)
     beyond = np.array([0.5 * math.erfc(k / math.sqrt(2)) for k in KNOTS])
@@ -211,7 +190,7 @@ _MOST_COLUMNS = 281
 
 def _gaussian_table(
     prior: float, horizon: int, end: int, dtype: type, knots: NDArray, shares: NDArray, entries: int
-) -> tuple[NDArray, float, NDArray[np.float64]]:
+) -> tuple[NDArray, float, Floats]:
     size = _MOST_COLUMNS
     every = max(1, math.ceil(0.05 / (0.5 / math.sqrt(prior + horizon))))
     fine = (size - 1) * every + 1
@@ -225,7 +204,7 @@ def _gaussian_table(
 
 def gaussian_slopes(
     prior: float, horizon: int, end: int, dtype: type = np.float32
-) -> tuple[NDArray, float, NDArray[np.float64]]:
+) -> tuple[NDArray, float, Floats]:
     """Slope and half the curvature of E[v(n+1)] in the posterior mean, unit noise [horizon, X, 2].
 
     prior: how many rewards the prior is worth (noise variance / prior variance of the mean).
@@ -238,7 +217,7 @@ def gaussian_slopes(
 
 def gaussian_changes(
     prior: float, horizon: int, end: int, dtype: type = np.float32
-) -> tuple[NDArray, float, NDArray[np.float64]]:
+) -> tuple[NDArray, float, Floats]:
     """v(n+1) less its mean, at innovations KNOTS of the next reward, unit noise [horizon, X, J].
 
     Straight between knots, each row has mean zero at a standard normal innovation. The rest as in

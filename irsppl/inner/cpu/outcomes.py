@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Floats, Words
 from irsppl.inner.cpu import rng
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.families import (
-    BETA_BERNOULLI,
-    GAMMA_EXPONENTIAL,
-    NORMAL_NORMAL,
-    sample_mean,
-)
+from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_EXPONENTIAL, NORMAL_NORMAL, sample_mean
 from irsppl.inner.cpu.rng import KERNEL
 
 
 @njit(**KERNEL)
 def draw(
     family: int,
-    xi: NDArray[np.float64],
-    nu: NDArray[np.float64],
-    sd: NDArray[np.float64],
-    seeds: NDArray[np.uint64],
-    state: NDArray[np.uint64],
+    xi: Floats,
+    nu: Floats,
+    sd: Floats,
+    seeds: Words,
+    state: Words,
     known: bool,
-    means: NDArray[np.float64],
+    means: Floats,
     rewards: NDArray,
 ) -> None:
     """Fill ``means`` [S, K], unless they are known, and ``rewards`` [S, K, N].
@@ -63,9 +58,7 @@ def draw(
 
 
 @njit(**KERNEL)
-def fill_uniforms(
-    seeds: NDArray[np.uint64], state: NDArray[np.uint64], out: NDArray[np.float64]
-) -> None:
+def fill_uniforms(seeds: Words, state: Words, out: Floats) -> None:
     """``out`` [S, N], row s from the stream of ``seeds[s]``."""
     for s in range(seeds.size):
         rng.seed_state(seeds[s], state)

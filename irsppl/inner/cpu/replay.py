@@ -13,15 +13,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.one_armed import REACH, binary_slopes, gaussian_slopes
+from irsppl.inner.cpu.one_armed import REACH, binary_slopes
 from irsppl.inner.cpu.rng import KERNEL
+from irsppl.inner.cpu.solo import between, slopes_row, slopes_table
 
-__all__ = ["replay"]
-
-# One table serves every arm: up to steps too small to matter, a one-armed value depends on what
-# the posterior is worth over what is left, and on the distance to the option in deviations.
-_PRIOR, _PERIODS = 0.25, 400
 _ROOT_HALF = math.sqrt(0.5)
 # 0/1 rewards: pulls beyond which a Beta arm is near enough to Gaussian, and ends of its tables.
 _KEPT = 150
@@ -30,19 +27,14 @@ _ENDS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0])
 
 
 @njit(**KERNEL)
-def _cdf_row(mean: float, sd: float, edges: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+def _cdf_row(mean: float, sd: float, edges: Floats, out: Floats) -> None:
     for e in range(len(edges)):
         out[e] = 0.5 * math.erfc((mean - edges[e]) / sd * _ROOT_HALF)
 
 
 @njit(**KERNEL)
 def _beta_row(
-    alpha: float,
-    worth: float,
-    won: bool,
-    edges: NDArray[np.float64],
-    cdf: NDArray[np.float64],
-    power: NDArray[np.float64],
+    alpha: float, worth: float, won: bool, edges: Floats, cdf: Floats, power: Floats
 ) -> None:
     """One more reward: CDFs F at the edges and x^alpha (1-x)^beta / B, without a new integral."""
     beta = worth - alpha
@@ -58,26 +50,26 @@ def _beta_row(
 @njit(**KERNEL)
 def _replay(
     actions: NDArray[np.int16],
-    means: NDArray[np.float64],
-    sds: NDArray[np.float64],
-    worth: NDArray[np.float64],
-    edges: NDArray[np.float64],
-    lams: NDArray[np.float64],
-    table: NDArray[np.float32],
+    means: Floats,
+    sds: Floats,
+    worth: Floats,
+    edges: Floats,
+    lams: Floats,
+    table: Singles,
     step: float,
-    near: NDArray[np.float32],
+    near: Singles,
     kept: int,
-    ends: NDArray[np.float64],
-    start_cdfs: NDArray[np.float64],
-    start_powers: NDArray[np.float64],
-    cdfs: NDArray[np.float64],
-    powers: NDArray[np.float64],
-    counts: NDArray[np.int64],
-    out: NDArray[np.float64],
+    ends: Floats,
+    start_cdfs: Floats,
+    start_powers: Floats,
+    cdfs: Floats,
+    powers: Floats,
+    counts: Ints,
+    out: Floats,
 ) -> None:
     paths, periods = actions.shape
     arms = means.shape[1]
-    cells, last = len(lams), table.shape[1] - 1
+    cells = len(lams)
     for p in range(paths):
         of_sd = p if len(sds) > 1 else 0
         for a in range(arms):
@@ -102,10 +94,7 @@ def _replay(
             left = periods - t - 1
             if left > 0:
                 worth_now = worth[a] + n
-                ratio = worth_now / left
-                row = int((ratio * (_PERIODS - 1) - _PRIOR) / (1.0 + ratio) + 0.5)
-                row = min(max(row, 0), _PERIODS - 2)
-                scale = left / (_PERIODS - 1.0 - row)
+                row, scale = slopes_row(worth_now, left)
                 slope, bend, better = 0.0, 0.0, 0.0
                 below = 0.0
                 # Few 0/1 rewards are far from Gaussian: a table of Beta arms, between two ends.
@@ -136,15 +125,9 @@ def _replay(
                             one, two = near[start, c], near[start, c + cells]
                             slope += weight * ((1.0 - of_end) * one + of_end * two)
                             continue
-                        at = ((mean - lams[g]) / sd + REACH) / step
-                        at = 0.0 if at < 0.0 else at
-                        at = np.float64(last) if at > last else at
-                        y = min(int(at), last - 1)
-                        up = at - y
-                        slope += weight * (
-                            (1.0 - up) * table[row, y, 0] + up * table[row, y + 1, 0]
-                        )
-                        bend += weight * ((1.0 - up) * table[row, y, 1] + up * table[row, y + 1, 1])
+                        here = between(table, row, ((mean - lams[g]) / sd + REACH) / step)
+                        slope += weight * here[0]
+                        bend += weight * here[1]
                 if exact:  # the table is per reward, not per change of the mean
                     slope, scale = slope * (worth_now + 1.0), 1.0
                 change = after - mean
@@ -176,7 +159,7 @@ def replay(
     edges: NDArray,
     lams: NDArray,
     binary: bool,
-) -> NDArray[np.float64]:
+) -> Floats:
     """[S, 8]: sum of the posterior means of the pulled arms, second- and first-order luck.
 
     First-order luck in six parts: early, in between and late; of the arm that is believed best, and
@@ -187,7 +170,7 @@ def replay(
     lams [G]; binary: rewards are 0 or 1. The second-order luck has mean zero where sds are the
     belief's own.
     """
-    table, step, _ = gaussian_slopes(_PRIOR, _PERIODS, _PERIODS)
+    table, step = slopes_table()
     periods, arms = actions.shape[1], means.shape[1]
     ends = np.unique(np.round(periods * _ENDS)).astype(np.float64)
     near, kept = np.zeros((1, 1), np.float32), 0
@@ -211,9 +194,7 @@ def replay(
 
 
 @lru_cache(maxsize=2)
-def _near(
-    periods: int, ends: tuple[float, ...], lams: tuple[float, ...], kept: int
-) -> NDArray[np.float32]:
+def _near(periods: int, ends: tuple[float, ...], lams: tuple[float, ...], kept: int) -> Singles:
     """Slopes of a uniform Beta arm, for each end and option."""
     options, stops = np.tile(lams, len(ends)), np.repeat(ends, len(lams))
     return binary_slopes(1.0, 1.0, periods, options, stops, kept=kept)[0]

@@ -16,25 +16,8 @@ import numpy as np
 from numba.core.options import DefaultOptions
 from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Words
 from irsppl.inner.cpu.compiling import njit
-
-__all__ = [
-    "KERNEL",
-    "POISSON_SWITCH",
-    "advance",
-    "beta",
-    "binomial",
-    "exponential",
-    "gamma",
-    "next_uint64",
-    "normal",
-    "poisson",
-    "poisson_inversion",
-    "seed_state",
-    "streams",
-    "uniform",
-    "unit",
-]
 
 KERNEL: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
 """Options of every kernel that allocates nothing: pass as ``njit(**KERNEL)``.
@@ -53,25 +36,13 @@ if hasattr(DefaultOptions, "_nrt"):
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_A: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_B: Final = np.uint64(0x94D049BB133111EB)
-_S11: Final = np.uint64(11)
-_S17: Final = np.uint64(17)
-_S19: Final = np.uint64(19)
-_S23: Final = np.uint64(23)
-_S27: Final = np.uint64(27)
-_S30: Final = np.uint64(30)
-_S31: Final = np.uint64(31)
-_S32: Final = np.uint64(32)
-_S41: Final = np.uint64(41)
-_S45: Final = np.uint64(45)
-_LOW8: Final = np.uint64(0xFF)
-_BIT8: Final = np.uint64(0x100)
-_ZERO: Final = np.uint64(0)
-_ONE: Final = np.uint64(1)
-_LOW32: Final = np.uint64(0xFFFFFFFF)
+_ZERO, _ONE, _S11, _S17, _S19, _S23, _S27, _S30, _S31, _S32, _S41, _S45 = map(
+    np.uint64, (0, 1, 11, 17, 19, 23, 27, 30, 31, 32, 41, 45)
+)
+_LOW8, _BIT8, _LOW32 = map(np.uint64, (0xFF, 0x100, 0xFFFFFFFF))
 _ULP: Final = 2.0**-53
 
-POISSON_SWITCH: Final = 10.0
-"""Mean from which the Poisson sampler uses rejection instead of sequential search."""
+POISSON_SWITCH: Final = 10.0  # mean from which Poisson draws are by rejection, not by search
 
 _LAYERS: Final = 256
 # Left edge of the tail for 256 layers of equal area: the value at which the topmost layer ends
@@ -121,7 +92,7 @@ def _mix(z: np.uint64) -> np.uint64:
 
 
 @njit(**KERNEL)
-def seed_state(seed: np.uint64, state: NDArray[np.uint64]) -> None:
+def seed_state(seed: np.uint64, state: Words) -> None:
     """Fill ``state`` (uint64 [4]) from one 64-bit seed by splitmix64.
 
     The four words are images of four different inputs of a bijection, so at most one of them can
@@ -136,7 +107,7 @@ def seed_state(seed: np.uint64, state: NDArray[np.uint64]) -> None:
 @njit(cache=True, nogil=True)
 def _streams(
     key0: np.uint64, key1: np.uint64, label: np.uint64, start: np.uint64, count: int
-) -> NDArray[np.uint64]:
+) -> Words:
     base = _mix(((key0 & _LOW32) << _S32 | (key1 & _LOW32)) + _GOLDEN)
     base = _mix((base ^ label) + _GOLDEN)
     seeds = np.empty(count, np.uint64)
@@ -149,36 +120,19 @@ def _streams(
     return seeds
 
 
-def streams(
-    key_words: tuple[int, int], label_hash: int, start: int, count: int
-) -> NDArray[np.uint64]:
+def streams(key_words: tuple[int, int], label_hash: int, start: int, count: int) -> Words:
     """Seeds of replications ``start .. start + count - 1``.
 
-    Parameters
-    ----------
-    key_words
-        Two words of 32 bits each (the data of a JAX key, say); higher bits are ignored.
-    label_hash
-        Any integer that identifies what the stream is for; taken modulo 2**64.
-    start, count
-        First replication number and how many.
-
-    Returns
-    -------
-    uint64 [count]
-        Seed ``i`` depends on (key, label, ``start + i``) only.  Under one key and label, different
-        replications never share a seed.
+    key_words: two words of 32 bits each (the data of a JAX key, say); higher bits are ignored.
+    label_hash: any integer that identifies what the stream is for; taken modulo 2**64. start,
+    count: first replication number and how many. Returns uint64 [count]: Seed ``i`` depends on
+    (key, label, ``start + i``) only.  Under one key and label, different replications never share a
+    seed.
     """
     if count < 0 or start < 0:
         raise ValueError(f"start and count must not be negative, got {start} and {count}")
-    word = 2**64 - 1
-    return _streams(
-        np.uint64(int(key_words[0]) & word),
-        np.uint64(int(key_words[1]) & word),
-        np.uint64(int(label_hash) & word),
-        np.uint64(start),
-        count,
-    )
+    words = [np.uint64(int(word) & (2**64 - 1)) for word in (*key_words, label_hash)]
+    return _streams(*words, np.uint64(start), count)
 
 
 @njit(**KERNEL)
@@ -197,7 +151,7 @@ def advance(
 
 
 @njit(**KERNEL)
-def next_uint64(state: NDArray[np.uint64]) -> np.uint64:
+def next_uint64(state: Words) -> np.uint64:
     """Next 64 random bits of the stream (xoshiro256++)."""
     result, state[0], state[1], state[2], state[3] = advance(state[0], state[1], state[2], state[3])
     return result
@@ -210,13 +164,13 @@ def unit(bits: np.uint64) -> float:
 
 
 @njit(**KERNEL)
-def uniform(state: NDArray[np.uint64]) -> float:
+def uniform(state: Words) -> float:
     """Uniform on [0, 1), a multiple of 2**-53."""
     return unit(next_uint64(state))
 
 
 @njit(**KERNEL)
-def _normal_slow(state: NDArray[np.uint64], layer: int, x: float) -> float:
+def _normal_slow(state: Words, layer: int, x: float) -> float:
     """|z| for a point that fell outside the part of its layer that is surely under the curve."""
     while True:
         if layer == 0:
@@ -236,7 +190,7 @@ def _normal_slow(state: NDArray[np.uint64], layer: int, x: float) -> float:
 
 
 @njit(**KERNEL)
-def normal(state: NDArray[np.uint64]) -> float:
+def normal(state: Words) -> float:
     """Standard normal, by a ziggurat of 256 layers."""
     bits = next_uint64(state)
     # One word serves three independent purposes: 8 bits of layer, 1 of sign, 53 of position.
@@ -248,7 +202,7 @@ def normal(state: NDArray[np.uint64]) -> float:
 
 
 @njit(**KERNEL)
-def _exponential_slow(state: NDArray[np.uint64], layer: int, x: float) -> float:
+def _exponential_slow(state: Words, layer: int, x: float) -> float:
     """Counterpart of :func:`_normal_slow`."""
     shift = 0.0
     while True:
@@ -267,7 +221,7 @@ def _exponential_slow(state: NDArray[np.uint64], layer: int, x: float) -> float:
 
 
 @njit(**KERNEL)
-def exponential(state: NDArray[np.uint64]) -> float:
+def exponential(state: Words) -> float:
     """Exponential with mean one, by a ziggurat of 256 layers."""
     bits = next_uint64(state)
     layer = np.int64(bits & _LOW8)
@@ -278,9 +232,7 @@ def exponential(state: NDArray[np.uint64]) -> float:
 
 
 @njit(**KERNEL)
-def _gamma_slow(
-    state: NDArray[np.uint64], d: float, c: float, x: float, v: float, u: float
-) -> float:
+def _gamma_slow(state: Words, d: float, c: float, x: float, v: float, u: float) -> float:
     """Rest of :func:`_gamma_large` once the squeeze has refused ``(x, u)``."""
     v3 = v * v * v
     while v <= 0.0 or math.log(u) >= 0.5 * x * x + d * (1.0 - v3 + math.log(v3)):
@@ -292,7 +244,7 @@ def _gamma_slow(
 
 
 @njit(**KERNEL)
-def _gamma_large(state: NDArray[np.uint64], shape: float) -> float:
+def _gamma_large(state: Words, shape: float) -> float:
     """Gamma of unit scale for shape >= 1 (Marsaglia and Tsang, 2000)."""
     d = shape - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
@@ -307,7 +259,7 @@ def _gamma_large(state: NDArray[np.uint64], shape: float) -> float:
 
 
 @njit(**KERNEL)
-def gamma(state: NDArray[np.uint64], shape: float) -> float:
+def gamma(state: Words, shape: float) -> float:
     """Gamma of unit scale, ``shape > 0``."""
     if shape >= 1.0:
         return _gamma_large(state, shape)
@@ -316,7 +268,7 @@ def gamma(state: NDArray[np.uint64], shape: float) -> float:
 
 
 @njit(**KERNEL)
-def beta(state: NDArray[np.uint64], a: float, b: float) -> float:
+def beta(state: Words, a: float, b: float) -> float:
     """Beta(a, b), ``a > 0`` and ``b > 0``."""
     if a < 1.0 and b < 1.0:
         # Both Gamma variates can underflow to zero, so form their ratio in logarithms.
@@ -328,7 +280,7 @@ def beta(state: NDArray[np.uint64], a: float, b: float) -> float:
 
 
 @njit(**KERNEL)
-def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
+def binomial(state: Words, n: int, p: float) -> int:
     """Number of successes in ``n`` trials of probability ``p``.
 
     Inversion while min(n p, n (1-p)) < 10, otherwise transformed rejection (Hormann, 1993,
@@ -380,7 +332,7 @@ def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
 
 
 @njit(**KERNEL)
-def poisson_inversion(state: NDArray[np.uint64], lam: float, none: float) -> int:
+def poisson_inversion(state: Words, lam: float, none: float) -> int:
     """Poisson of a small mean ``lam``, given ``none = exp(-lam)``, by sequential search."""
     k = 0.0
     mass = none
@@ -394,7 +346,7 @@ def poisson_inversion(state: NDArray[np.uint64], lam: float, none: float) -> int
 
 
 @njit(**KERNEL)
-def poisson(state: NDArray[np.uint64], lam: float) -> int:
+def poisson(state: Words, lam: float) -> int:
     """Poisson of mean ``lam``.
 
     Inversion below ``POISSON_SWITCH``, otherwise transformed rejection (Hormann, 1993, "The

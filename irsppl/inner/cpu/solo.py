@@ -10,14 +10,12 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Floats, Singles
 from irsppl.inner.cpu import families
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.one_armed import REACH, gaussian_slopes
 from irsppl.inner.cpu.rng import KERNEL
-
-__all__ = ["CELLS", "pay", "slopes_table"]
 
 _PRIOR, _PERIODS = 0.25, 400
 CELLS = 24
@@ -25,10 +23,30 @@ _ROOT_HALF = math.sqrt(0.5)
 
 
 @lru_cache(maxsize=1)
-def slopes_table() -> tuple[NDArray[np.float32], float]:
+def slopes_table() -> tuple[Singles, float]:
     """(slope and half the curvature [periods, X, 2], step of its grid)."""
     table, step, _ = gaussian_slopes(_PRIOR, _PERIODS, _PERIODS)
     return table, step
+
+
+@njit(**KERNEL)
+def slopes_row(worth: float, left: int) -> tuple[int, float]:
+    """(row of the table, what its slopes are multiplied by) of a posterior with so much left."""
+    ratio = worth / left
+    row = int((ratio * (_PERIODS - 1) - _PRIOR) / (1.0 + ratio) + 0.5)
+    row = min(max(row, 0), _PERIODS - 2)
+    return row, left / (_PERIODS - 1.0 - row)
+
+
+@njit(**KERNEL)
+def between(table: Singles, row: int, at: float) -> tuple[float, float]:
+    """(slope, half the curvature) in a row, so many steps from the left end of the grid."""
+    last = table.shape[1] - 1
+    at = min(max(at, 0.0), np.float64(last))
+    y = min(int(at), last - 1)
+    up = at - y
+    slope = (1.0 - up) * table[row, y, 0] + up * table[row, y + 1, 0]
+    return slope, (1.0 - up) * table[row, y, 1] + up * table[row, y + 1, 1]
 
 
 @njit(**KERNEL)
@@ -44,7 +62,7 @@ def _deviation(family: int, mean: float, worth: float, noise_sd: float) -> float
 
 
 @njit(**KERNEL)
-def _second(x: NDArray[np.float64]) -> float:
+def _second(x: Floats) -> float:
     """The second largest."""
     first, second = -np.inf, -np.inf
     for value in x:
@@ -56,9 +74,7 @@ def _second(x: NDArray[np.float64]) -> float:
 
 
 @njit(**KERNEL)
-def _others(
-    levels: NDArray[np.float64], cdfs: NDArray[np.float64], low: float, width: float
-) -> None:
+def _others(levels: Floats, cdfs: Floats, low: float, width: float) -> None:
     """CDFs [K, cells + 1] of the arms at the edges of the cells."""
     for a in range(levels.shape[1]):
         for e in range(CELLS + 1):
@@ -68,48 +84,45 @@ def _others(
 
 @njit(**KERNEL)
 def _slopes(
-    table: NDArray[np.float32],
+    table: Singles,
     step: float,
     row: int,
     mean: float,
     sd: float,
     low: float,
     width: float,
-    weights: NDArray[np.float64],
+    weights: Floats,
 ) -> tuple[float, float]:
     """(slope, half the curvature) of the one-armed value, averaged over the options."""
-    last = table.shape[1] - 1
     slope, bend = 0.0, 0.0
     for g in range(CELLS):
         weight = weights[g]
         if weight > 1e-4:
             at = ((mean - low - (g + 0.5) * width) / sd + REACH) / step
-            at = min(max(at, 0.0), np.float64(last))
-            y = min(int(at), last - 1)
-            up = at - y
-            slope += weight * ((1.0 - up) * table[row, y, 0] + up * table[row, y + 1, 0])
-            bend += weight * ((1.0 - up) * table[row, y, 1] + up * table[row, y + 1, 1])
+            here = between(table, row, at)
+            slope += weight * here[0]
+            bend += weight * here[1]
     return slope, bend
 
 
 @njit(**KERNEL)
 def pay(
     code: int,
-    paths: NDArray[np.float64],
-    nu: NDArray[np.float64],
-    noise_sd: NDArray[np.float64],
+    paths: Floats,
+    nu: Floats,
+    noise_sd: Floats,
     remaining: int,
     scale: float,
     level: float,
-    table: NDArray[np.float32],
+    table: Singles,
     step: float,
-    cdfs: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    levels: NDArray[np.float64],
-    cells: NDArray[np.float32],
+    cdfs: Floats,
+    weights: Floats,
+    levels: Floats,
+    cells: Singles,
     start: int,
     stride: int,
-    least: NDArray[np.float64],
+    least: Floats,
 ) -> None:
     """Running sums of what pulls pay, at ``cells[start + a stride + n]``; the least of one pull.
 
@@ -149,10 +162,7 @@ def pay(
             if left > 0:
                 worth = nu[a] + n
                 sd = max(_deviation(code, mean, worth, noise_sd[a]), 1e-9)
-                ratio = worth / left
-                row = int((ratio * (_PERIODS - 1) - _PRIOR) / (1.0 + ratio) + 0.5)
-                row = min(max(row, 0), _PERIODS - 2)
-                times = left / (_PERIODS - 1.0 - row)
+                row, times = slopes_row(worth, left)
                 slope, bend = _slopes(table, step, row, mean, sd, low, width, weights)
                 change = paths[a, n + 1] - mean
                 after = _deviation(code, paths[a, n + 1], worth + 1.0, noise_sd[a])

@@ -4,18 +4,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.lagrangian.relaxation import (
-    MAX_BYTES,
-    Floats,
-    Relaxation,
-    table_size,
-)
+from irsppl.inner.lagrangian.relaxation import MAX_BYTES, Relaxation, table_size
 
-TAUS: Final = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-"""Widths of the Huber smoothing, one L-BFGS run each."""
+TAUS: Final = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)  # of the Huber smoothing, a run for each
 _ITERATIONS: Final = 200  # of a run, at most
 _MEMORY: Final = 30  # steps that a run remembers
 
@@ -24,23 +19,18 @@ _MEMORY: Final = 30  # steps that a run remembers
 class LagrangianBound:
     """The best Lagrangian bound found, and the multipliers that give it."""
 
-    value: float
-    """Exact L(multipliers): an upper bound on V*, converged or not."""
-    multipliers: NDArray[np.float64] = field(repr=False)
-    """[T]"""
+    value: float  # exact L(multipliers): an upper bound on V*, converged or not
+    multipliers: Floats = field(repr=False)  # [T]
+    # Estimate of `value` minus the smallest L. It is L minus the linear minorant given by the
+    # smoothed policy, both at these multipliers; off by the product of what is left of the gradient
+    # and the distance to the optimum.
     gap: float
-    """Estimate of ``value`` minus the smallest L.  It is L minus the linear minorant given by the
-    smoothed policy, both at these multipliers; off by the product of what is left of the gradient
-    and the distance to the optimum."""
-    pulls: NDArray[np.float64] = field(repr=False)
-    """[T] expected pulls per period of that smoothed policy, one each at the optimum."""
-    tau: float
-    """The smoothing width of that policy."""
-    evaluations: int
-    """Evaluations of L and its gradient, smoothed or exact."""
-    alpha: NDArray[np.float64] = field(repr=False)
-    beta: NDArray[np.float64] = field(repr=False)
-    weights: NDArray[np.float64] = field(repr=False)
+    pulls: Floats = field(repr=False)  # [T] expected per period of that policy, 1 at the optimum
+    tau: float  # the smoothing width of that policy
+    evaluations: int  # of L and its gradient, smoothed or exact
+    alpha: Floats = field(repr=False)
+    beta: Floats = field(repr=False)
+    weights: Floats = field(repr=False)
 
     @property
     def horizon(self) -> int:
@@ -118,24 +108,15 @@ def _lbfgs(relaxation: Relaxation, point: Floats, tau: float) -> Floats:
 
 
 def minimize_lagrangian(
-    alpha: ArrayLike,
-    beta: ArrayLike,
-    horizon: int,
-    weights: ArrayLike | None = None,
+    alpha: ArrayLike, beta: ArrayLike, horizon: int, weights: ArrayLike | None = None
 ) -> LagrangianBound:
     """Minimise L over the multipliers.
 
     One evaluation costs O(G T^3 / 6) for G distinct arms, about 2 ns a state.  Two uniform arms,
     T = 200: 145.8769 (gap estimate 6e-5) in about 1 s; ten, T = 500: 460.3668 in 10 to 20 s.
 
-    Parameters
-    ----------
-    alpha, beta
-        ``[K]`` Beta parameters; arms with equal ones are computed once.
-    horizon
-        Number of periods T.
-    weights
-        ``[T]`` survivor weights, ones if omitted.
+    alpha, beta: ``[K]`` Beta parameters; arms with equal ones are computed once. horizon: number of
+    periods T. weights: ``[T]`` survivor weights, ones if omitted.
     """
     relaxation = Relaxation(alpha, beta, horizon, weights)
     horizon = relaxation.horizon

@@ -5,13 +5,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from irsppl.inner.arrays import Floats, Singles
 from irsppl.inner.cpu.compiling import njit
 
 MAX_BYTES: Final = 1_000_000_000
-"""Default limit on memory."""
-
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
 
 
 def table_size(horizon: int) -> int:
@@ -134,12 +131,7 @@ def single_arm_pass(
 
 @njit(cache=True, nogil=True)
 def index_table(
-    alpha: float,
-    beta: float,
-    multipliers: Floats,
-    weights: Floats,
-    work: Floats,
-    index: Singles,
+    alpha: float, beta: float, multipliers: Floats, weights: Floats, work: Floats, index: Singles
 ) -> float:
     """Priority indices in all states, from the exact recursion; returns the arm's value."""
     work[:] = 0.0

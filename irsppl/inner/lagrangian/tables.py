@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from irsppl.inner.arrays import Ints, Singles
 from irsppl.inner.lagrangian.minimise import LagrangianBound
 from irsppl.inner.lagrangian.relaxation import (
     MAX_BYTES,
@@ -22,12 +23,9 @@ class LagrangianTables:
     Rows are flat over (t, n, s), see the module's docstring.
     """
 
-    index: NDArray[np.float32] = field(repr=False)
-    """[G, T(T+1)(T+2)/6] priority indices."""
-    pull: NDArray[np.float32] = field(repr=False)
-    """[G, T(T+1)(T+2)/6] probability that the optimal mixture pulls the arm there."""
-    group: NDArray[np.int64]
-    """[K] row of each arm."""
+    index: Singles = field(repr=False)  # [G, T(T+1)(T+2)/6]
+    pull: Singles = field(repr=False)  # the same of how likely the optimal mixture pulls the arm
+    group: Ints  # [K] row of each arm
     horizon: int
     tie_tolerance: float
 
@@ -35,32 +33,21 @@ class LagrangianTables:
     def num_arms(self) -> int:
         return self.group.size
 
-    def index_at(
-        self, arm: ArrayLike, t: ArrayLike, successes: ArrayLike, failures: ArrayLike
-    ) -> NDArray[np.float32]:
-        """Priority index of arms in period ``t`` with given counts; arguments broadcast."""
-        return self._at(self.index, arm, t, successes, failures)
+    def index_at(self, *place: ArrayLike) -> Singles:
+        """Priority index at (arm, period, successes, failures), which broadcast."""
+        return self._at(self.index, place)
 
-    def pull_at(
-        self, arm: ArrayLike, t: ArrayLike, successes: ArrayLike, failures: ArrayLike
-    ) -> NDArray[np.float32]:
+    def pull_at(self, *place: ArrayLike) -> Singles:
         """Mixture probability of pulling, same arguments as :meth:`index_at`."""
-        return self._at(self.pull, arm, t, successes, failures)
+        return self._at(self.pull, place)
 
-    def _at(
-        self,
-        table: NDArray[np.float32],
-        arm: ArrayLike,
-        t: ArrayLike,
-        successes: ArrayLike,
-        failures: ArrayLike,
-    ) -> NDArray[np.float32]:
-        a, period, s, f = (np.asarray(x, dtype=np.int64) for x in (arm, t, successes, failures))
+    def _at(self, table: Singles, place: tuple[ArrayLike, ...]) -> Singles:
+        a, period, s, f = (np.asarray(x, dtype=np.int64) for x in place)
         n = s + f
         if np.any((s < 0) | (f < 0) | (n > period) | (period >= self.horizon)):
             raise ValueError(f"counts must be >= 0 and add up to t at most, t < {self.horizon}")
-        place = period * (period + 1) * (period + 2) // 6 + n * (n + 1) // 2 + s
-        return table[self.group[a], place]
+        entry = period * (period + 1) * (period + 2) // 6 + n * (n + 1) // 2 + s
+        return table[self.group[a], entry]
 
 
 def lagrangian_tables(bound: LagrangianBound) -> LagrangianTables:
