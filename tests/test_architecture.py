@@ -14,6 +14,7 @@ ROOMS = [
     "_checks",
     "_fields",
     "_progress",
+    "_settings",
     "_running",
     "_cluster",
     "_html",

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.cloud import choose_in, put_weights, start_cloud, weigh, weigh_known
 from irsppl.engine.families.weights import atom_of, fits, largest
 from irsppl.engine.limits import Delayed, Prompt, Waiting
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL, seed_state
 
@@ -29,28 +29,28 @@ DONE: Final = 3
 class Stage(NamedTuple):
     """How far each of S replications has come."""
 
-    status: NDArray[np.int64]  # [S]
-    time: NDArray[np.int64]  # [S] periods played
-    delivered: NDArray[np.int64]  # [S] whether this period's arrivals are in the inbox
-    rngs: NDArray[np.uint64]  # [S, 4]
-    arm: NDArray[np.int64]  # [S] of the reward that is being brought in
-    reward: NDArray[np.float64]  # [S]
+    status: Ints  # [S]
+    time: Ints  # [S] periods played
+    delivered: Ints  # [S] whether this period's arrivals are in the inbox
+    rngs: Words  # [S, 4]
+    arm: Ints  # [S] of the reward that is being brought in
+    reward: Floats  # [S]
     # Rewards in the belief: of each arm, or in row 0 of all arms where they share their latents.
-    record: NDArray[np.float64]  # [S, K or 1, B]
-    record_arms: NDArray[np.int64]  # [S, K or 1, B]
-    seen: NDArray[np.int64]  # [S, K or 1]
-    inflation: NDArray[np.float64]  # [S, K or 1] of variances, by copies that moves did not part
-    least: NDArray[np.float64]  # [S] the least effective sample size that a decision was made with
+    record: Floats  # [S, K or 1, B]
+    record_arms: Ints  # [S, K or 1, B]
+    seen: Ints  # [S, K or 1]
+    inflation: Floats  # [S, K or 1] of variances, by copies that moves did not part
+    least: Floats  # [S] the least effective sample size that a decision was made with
 
 
 class Inbox(NamedTuple):
     """Stands where limits expect a family: keeps what they let through."""
 
-    arms: NDArray[np.int64]  # [S, P]
-    rewards: NDArray[np.float64]  # [S, P]
-    count: NDArray[np.int64]  # [S]
-    read: NDArray[np.int64]  # [S]
-    at: NDArray[np.int64]  # [2]: the replication; 1 where rewards are kept, 0 where it is a replay
+    arms: Ints  # [S, P]
+    rewards: Floats  # [S, P]
+    count: Ints  # [S]
+    read: Ints  # [S]
+    at: Ints  # [2]: the replication; 1 where rewards are kept, 0 where it is a replay
 
 
 @implements(verbs.observe, Inbox)

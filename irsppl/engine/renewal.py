@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._moves import kronecker
+from irsppl.inner.arrays import Floats, Ints, Singles, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL, seed_state, uniform
 
@@ -49,13 +50,13 @@ class Asked(NamedTuple):
     """C clouds of one model that need new points."""
 
     z: NDArray[np.floating]  # [C, N, d] unconstrained
-    before: NDArray[np.float64]  # [C, N] weights without the newest reward
-    after: NDArray[np.float64]  # [C, N] with it; need not add to one
+    before: Floats  # [C, N] weights without the newest reward
+    after: Floats  # [C, N] with it; need not add to one
     rewards: NDArray[np.floating]  # [C, L] seen so far, padded with possible ones
     arms: NDArray[np.int32]  # [C, L]
     seen: NDArray[np.int32]  # [C]
-    seeds: NDArray[np.uint64]  # [C] of their replications
-    number: NDArray[np.int64]  # [C] of this move in its replication
+    seeds: Words  # [C] of their replications
+    number: Ints  # [C] of this move in its replication
 
 
 class Renewed(NamedTuple):
@@ -64,7 +65,7 @@ class Renewed(NamedTuple):
     params: dict[str, np.ndarray]  # [C, N, ...]
     z: NDArray[np.floating]  # [C, N, d]
     mu: NDArray[np.floating]  # [C, N, K]
-    weights: NDArray[np.float64]  # [C, N], adding to one
+    weights: Floats  # [C, N], adding to one
 
 
 # Programs with loops that run at once in two threads can wait for each other for ever.
@@ -136,7 +137,7 @@ def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, Any, Any]:
 
 
 @functools.cache
-def _standard(points: int, dim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _standard(points: int, dim: int) -> tuple[Singles, Singles]:
     """Evenly spread points of the proposal for mean 0 and covariance 1, for every shift:
     ([M, N, d], their log-densities but for a constant [M, N])."""
     shift = np.random.default_rng(0).random((_SHIFTS, 1, dim + 1))

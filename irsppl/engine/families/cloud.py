@@ -14,8 +14,18 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.points import Points
-from irsppl.engine.families.weights import BLOCK, LEAST_LOG, SUMS, dot, largest, log32, settle
+from irsppl.engine.families.weights import (
+    BLOCK,
+    LEAST_LOG,
+    SUMS,
+    dot,
+    largest,
+    log32,
+    room_for_futures,
+    settle,
+)
 from irsppl.engine.verbs import INLINE, implements
+from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 
@@ -26,69 +36,69 @@ _STRIP: Final = 8
 class Tables(NamedTuple):
     """Points and the probabilities of R rewards at each."""
 
-    mu: NDArray[np.float64]  # [K, M]; separate arms: rising
+    mu: Floats  # [K, M]; separate arms: rising
     mass: NDArray[np.floating]  # [K, R, M]
-    values: NDArray[np.float64]  # [K, R] the rewards, or [K, 0] where atoms serve plans only
+    values: Floats  # [K, R] the rewards, or [K, 0] where atoms serve plans only
 
 
 class SeparateClouds(NamedTuple):
     """S replications of K independent arms with N points each. Row 0 of what has S + 1 rows is the
     start's, row s + 1 that of replication s once it has moved."""
 
-    slot: NDArray[np.int64]  # [S]: which row is the replication's
-    values: NDArray[np.float64]  # [K, R]
-    mu: NDArray[np.float64]  # [S + 1, K, N]
-    mu32: NDArray[np.float32]
-    likelihood: NDArray[np.float32]  # [S + 1, K, R, N]
-    law: NDArray[np.float32]  # [S + 1, K, N, R]
-    weights: NDArray[np.float64]  # [S, K, N]
-    sums: NDArray[np.float64]  # [S, K, N / BLOCK]
-    means: NDArray[np.float64]  # [S, K]
-    span: NDArray[np.int64]  # [S, K, 2]
-    logs: NDArray[np.float32]  # [S + 1, K, R, N] of the likelihood
-    new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
-    tallies: NDArray[np.int64]  # work arrays from here on: see `Points`
-    scores: NDArray[np.float32]
-    point: NDArray[np.int64]
-    place: NDArray[np.int64]
-    drawn: NDArray[np.int64]
-    path: NDArray[np.float32]
-    scale: NDArray[np.float64]
-    trail: NDArray[np.float64]
-    ends: NDArray[np.int64]
+    slot: Ints  # [S]: which row is the replication's
+    values: Floats  # [K, R]
+    mu: Floats  # [S + 1, K, N]
+    mu32: Singles
+    likelihood: Singles  # [S + 1, K, R, N]
+    law: Singles  # [S + 1, K, N, R]
+    weights: Floats  # [S, K, N]
+    sums: Floats  # [S, K, N / BLOCK]
+    means: Floats  # [S, K]
+    span: Ints  # [S, K, 2]
+    logs: Singles  # [S + 1, K, R, N] of the likelihood
+    new: Floats  # [S, N] with the newest reward, where that calls for a move
+    tallies: Ints  # work arrays from here on: see `Points`
+    scores: Singles
+    point: Ints
+    place: Ints
+    drawn: Ints
+    path: Singles
+    scale: Floats
+    trail: Floats
+    ends: Ints
     few: NDArray[np.bool_]
 
 
 class JointClouds(NamedTuple):
     """S replications of N points of latents that all arms share; rows as in `SeparateClouds`."""
 
-    slot: NDArray[np.int64]  # [S]
-    values: NDArray[np.float64]  # [K, R]
-    mu: NDArray[np.float64]  # [S + 1, K, N]
-    order: NDArray[np.int64]  # [S + 1, K, N]
-    mu32: NDArray[np.float32]  # in the arm's own order
-    likelihood: NDArray[np.float32]  # [S + 1, K, R, N] in the arm's own order
-    plain: NDArray[np.float32]  # [S + 1, K, R, N] in the points' order
-    plain_mu: NDArray[np.float32]  # [S + 1, K, N]
-    law: NDArray[np.float32]  # [S + 1, K, N, R]
-    weights: NDArray[np.float64]  # [S, N]
-    sums: NDArray[np.float64]  # [S, N / BLOCK]
-    means: NDArray[np.float64]  # [S, K]
-    logs: NDArray[np.float32]  # [S + 1, K, R, N] in the points' order
-    new: NDArray[np.float64]  # [S, N] with the newest reward, where that calls for a move
-    reach: NDArray[np.int64]  # work arrays from here on: see `JointPoints`
-    tallies: NDArray[np.int64]
-    scores: NDArray[np.float32]
-    span: NDArray[np.int64]
-    point: NDArray[np.int64]
-    place: NDArray[np.int64]
-    drawn: NDArray[np.int64]
-    path: NDArray[np.float32]
-    scale: NDArray[np.float64]
-    trail: NDArray[np.float64]
-    ends: NDArray[np.int64]
-    fits: NDArray[np.float32]
-    spare: NDArray[np.float32]
+    slot: Ints  # [S]
+    values: Floats  # [K, R]
+    mu: Floats  # [S + 1, K, N]
+    order: Ints  # [S + 1, K, N]
+    mu32: Singles  # in the arm's own order
+    likelihood: Singles  # [S + 1, K, R, N] in the arm's own order
+    plain: Singles  # [S + 1, K, R, N] in the points' order
+    plain_mu: Singles  # [S + 1, K, N]
+    law: Singles  # [S + 1, K, N, R]
+    weights: Floats  # [S, N]
+    sums: Floats  # [S, N / BLOCK]
+    means: Floats  # [S, K]
+    logs: Singles  # [S + 1, K, R, N] in the points' order
+    new: Floats  # [S, N] with the newest reward, where that calls for a move
+    reach: Ints  # work arrays from here on: see `JointPoints`
+    tallies: Ints
+    scores: Singles
+    span: Ints
+    point: Ints
+    place: Ints
+    drawn: Ints
+    path: Singles
+    scale: Floats
+    trail: Floats
+    ends: Ints
+    fits: Singles
+    spare: Singles
 
 
 def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> SeparateClouds:
@@ -111,13 +121,7 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
         np.empty((count, size)),
         np.empty(atoms, np.int64),
         np.empty(size, np.float32),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.empty((arms, horizon + 1, size), np.float32),
-        np.empty((arms, horizon + 1)),
-        np.empty((arms, horizon + 1)),
-        np.zeros((arms, horizon + 1, 2), np.int64),
+        *room_for_futures(arms, horizon, size),
         np.full(1, moving),
     )
     rows_of_start = np.zeros(arms, np.int64)
@@ -130,9 +134,7 @@ def whole_blocks(points: int) -> int:
     return points + -points % BLOCK
 
 
-def place(
-    clouds: Any, rows: NDArray[np.int64], arms: NDArray[np.int64], mu: Any, mass: Any
-) -> None:
+def place(clouds: Any, rows: Ints, arms: Ints, mu: Any, mass: Any) -> None:
     """Points and tables for these rows: mu [B, k, n], mass [B, k, r, n].
 
     Separate arms: k = 1, of arm arms[i], and points rise. Joint ones: all of them, in the points'
@@ -210,13 +212,7 @@ def joint_clouds(
         np.empty(atoms, np.int64),
         np.empty(size, np.float32),
         np.zeros((arms, 2), np.int64),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.empty((arms, horizon + 1, size), np.float32),
-        np.empty((arms, horizon + 1)),
-        np.empty((arms, horizon + 1)),
-        np.zeros((arms, horizon + 1, 2), np.int64),
+        *room_for_futures(arms, horizon, size),
         np.empty((arms, length, size), np.float32),
         np.empty((3, size), np.float32),
     )

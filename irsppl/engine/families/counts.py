@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import implements
+from irsppl.inner.arrays import Floats, Ints
 
 
 class Counts(NamedTuple):
     """K arms, C rewards; counts are flat, arm by arm."""
 
-    first: NDArray[np.int64]  # [K * C] at the start
-    edges: NDArray[np.float64]  # [K * (C - 1)] rising, between the rewards
-    order: NDArray[np.int64]  # [K * C] places in the counts of the rising rewards
-    now: NDArray[np.int64]  # [K * C]
+    first: Ints  # [K * C] at the start
+    edges: Floats  # [K * (C - 1)] rising, between the rewards
+    order: Ints  # [K * C] places in the counts of the rising rewards
+    now: Ints  # [K * C]
     size: int  # C
 
 

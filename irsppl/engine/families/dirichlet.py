@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from irsppl.engine import verbs
 from irsppl.engine.families.weights import SUMS, atom_of, draw_atom, tally
 from irsppl.engine.verbs import INLINE, implements, one_by_one
+from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -39,27 +40,27 @@ _NOTHING: Final = 1e-200
 class DirichletCategorical(NamedTuple):
     """K arms, C values, J nodes in log t; [2] is a real and an imaginary part."""
 
-    first: NDArray[np.float64]  # [K, C] parameters at the start
-    values: NDArray[np.float64]  # [K, C], the same for all arms
-    alpha: NDArray[np.float64]  # [K, C], now
-    law: NDArray[np.float64]  # [C] cumulative probabilities of one draw
-    tallies: NDArray[np.int64]  # [C]
+    first: Floats  # [K, C] parameters at the start
+    values: Floats  # [K, C], the same for all arms
+    alpha: Floats  # [K, C], now
+    law: Floats  # [C] cumulative probabilities of one draw
+    tallies: Ints  # [C]
     low: float  # least and largest value
     high: float
     # Each arm's future, as far as it has been drawn: the law of its rewards, their places.
-    laws: NDArray[np.float64]  # [K, C]
-    drawn: NDArray[np.int64]  # [K]
-    futures: NDArray[np.int64]  # [K, T]
+    laws: Floats  # [K, C]
+    drawn: Ints  # [K]
+    futures: Ints  # [K, T]
     # The transform that is followed now, and by what a reward of each value multiplies it.
-    phi: NDArray[np.float64]  # [2, J]
-    factors: NDArray[np.float64]  # [C, 2, J]
+    phi: Floats  # [2, J]
+    factors: Floats  # [C, 2, J]
     # Transforms of the arms' beliefs at nodes of the bisection tree: which, and how many of them.
-    kept: NDArray[np.float64]  # [K, nodes, 2, J]
+    kept: Floats  # [K, nodes, 2, J]
     known: NDArray[np.bool_]  # [K, nodes]
-    nodes: NDArray[np.int64]  # [K, nodes]
-    count: NDArray[np.int64]  # [K]
-    steps: NDArray[np.float64]  # [nodes, C, 2, J] factors
-    scales: NDArray[np.float64]  # [nodes] of t; 0: not met yet
+    nodes: Ints  # [K, nodes]
+    count: Ints  # [K]
+    steps: Floats  # [nodes, C, 2, J] factors
+    scales: Floats  # [nodes] of t; 0: not met yet
 
 
 def dirichlet_categorical(alpha: Any, values: Any, horizon: int) -> DirichletCategorical:
@@ -101,7 +102,7 @@ def _(family):
 
 
 @njit(**SUMS)
-def _times(phi: NDArray[np.float64], factor: NDArray[np.float64]) -> None:
+def _times(phi: Floats, factor: Floats) -> None:
     """Multiply a transform [2, J]."""
     for j in range(phi.shape[1]):
         x, y = phi[0, j], phi[1, j]
@@ -137,7 +138,7 @@ def _(family, arm):
 
 
 @njit(**INLINE)
-def _draw(family: DirichletCategorical, rng: NDArray[np.uint64], arm: int) -> float:
+def _draw(family: DirichletCategorical, rng: Words, arm: int) -> float:
     """Probabilities of the values into ``law``; returns their mean."""
     total, first = 0.0, 0.0
     for c in range(family.law.size):
@@ -216,7 +217,7 @@ def _(family, rng, arm, skip, width, total, row):
 
 
 @njit(**KERNEL)
-def _scale(alpha: NDArray[np.float64], values: NDArray[np.float64], lam: float) -> float:
+def _scale(alpha: Floats, values: Floats, lam: float) -> float:
     total = 0.0
     for c in range(alpha.size):
         total += alpha[c] * (values[c] - lam) ** 2
@@ -224,13 +225,7 @@ def _scale(alpha: NDArray[np.float64], values: NDArray[np.float64], lam: float) 
 
 
 @njit(**KERNEL)
-def _transform(
-    alpha: NDArray[np.float64],
-    values: NDArray[np.float64],
-    lam: float,
-    scale: float,
-    phi: NDArray[np.float64],
-) -> None:
+def _transform(alpha: Floats, values: Floats, lam: float, scale: float, phi: Floats) -> None:
     """phi at t / scale, [2, J]."""
     for j in range(_T.size):
         size, angle = 0.0, 0.0
@@ -244,9 +239,7 @@ def _transform(
 
 
 @njit(**KERNEL)
-def _steps(
-    values: NDArray[np.float64], lam: float, scale: float, factors: NDArray[np.float64]
-) -> None:
+def _steps(values: Floats, lam: float, scale: float, factors: Floats) -> None:
     """1 / (1 - i t (v - lam) / scale) for each value, [C, 2, J]."""
     for c in range(values.size):
         for j in range(_T.size):
@@ -256,7 +249,7 @@ def _steps(
 
 
 @njit(**SUMS)
-def _excess(phi: NDArray[np.float64], total: float, nu: float, scale: float) -> float:
+def _excess(phi: Floats, total: float, nu: float, scale: float) -> float:
     """E[(mu - lam)+], where ``total`` is E[Q] = nu (mean - lam)."""
     # E|Q| = 2/pi integral (1 - Re phi) / t^2 dt, and E[Q+] = nu E[(mu - lam)+] (Lukacs). Above the
     # last node the 1 remains, and Re phi ~ t^-nu; below the first 1 - Re phi ~ t^2.

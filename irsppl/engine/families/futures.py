@@ -12,8 +12,8 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import (
     BETA_BERNOULLI,
@@ -30,13 +30,7 @@ _LOWEST: Final = -1e300
 
 
 @njit(**KERNEL)
-def bracket(
-    family: int,
-    xi: NDArray[np.float64],
-    nu: NDArray[np.float64],
-    sd: NDArray[np.float64],
-    horizon: int,
-) -> tuple[float, float]:
+def bracket(family: int, xi: Floats, nu: Floats, sd: Floats, horizon: int) -> tuple[float, float]:
     """Interval that the bisection for arms ``xi, nu, sd`` [K] starts from.
 
     [0, 1] for Bernoulli rewards, otherwise from the lowest mean to a point above every index:
@@ -67,10 +61,10 @@ def draw_step(
     nu: float,
     sd: float,
     n: int,
-    futures: NDArray[np.float64],
-    tail: NDArray[np.float64],
-    theta: NDArray[np.float64],
-    state: NDArray[np.uint64],
+    futures: Floats,
+    tail: Floats,
+    theta: Floats,
+    state: Words,
 ) -> None:
     """Draw reward number ``n`` of every future of one arm into ``futures[arm, n]`` [M].
 
@@ -106,9 +100,9 @@ def draw_sum(
     sd: float,
     at: int,
     n: int,
-    tail: NDArray[np.float64],
-    theta: NDArray[np.float64],
-    state: NDArray[np.uint64],
+    tail: Floats,
+    theta: Floats,
+    state: Words,
 ) -> float:
     """Draw the sum of rewards ``at``, .., ``at + n - 1`` of the arm's only future.
 
@@ -142,12 +136,12 @@ def worth_many(
     e0: float,
     below: float,
     p: float,
-    futures: NDArray[np.float64],
+    futures: Floats,
     drawn: int,
-    tail: NDArray[np.float64],
-    theta: NDArray[np.float64],
-    state: NDArray[np.uint64],
-    lanes: NDArray[np.float64],
+    tail: Floats,
+    theta: Floats,
+    state: Words,
+    lanes: Floats,
 ) -> tuple[bool, int]:
     """Whether the mean of phi(lam) over ``futures[arm]`` [T, M] is >= 0.
 
@@ -231,7 +225,7 @@ def worth_many(
 
 
 @functools.cache  # asked for at every decision of an experiment; nobody writes into it
-def node_places(count: int) -> NDArray[np.float64]:
+def node_places(count: int) -> Floats:
     """``lam`` of each node of the bisection tree over [0, 1]; node i has children 2i, 2i + 1."""
     places = np.zeros(count)
     half = 1
@@ -244,12 +238,7 @@ def node_places(count: int) -> NDArray[np.float64]:
 
 @njit(**KERNEL)
 def advance_kept(
-    kept: NDArray[np.float64],
-    nodes: NDArray[np.int64],
-    places: NDArray[np.float64],
-    xi: float,
-    nu: float,
-    reward: float,
+    kept: Floats, nodes: Ints, places: Floats, xi: float, nu: float, reward: float
 ) -> None:
     """Carry one arm's kept Beta values over a reward earned in belief (xi, nu).
 

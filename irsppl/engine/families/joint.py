@@ -29,45 +29,47 @@ from irsppl.engine.families.weights import (
     read_curve,
     reweigh,
     reweigh_by_logs,
+    room_for_futures,
     settle,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
+from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu.compiling import njit
 
 
 class JointPoints(NamedTuple):
     """N points, K arms, R reward atoms; what ends in 32 has each arm's points in its own order."""
 
-    first: NDArray[np.float64]  # [N] weights at the start
-    values: NDArray[np.float64]  # [K, R] the rewards
-    mu: NDArray[np.float64]  # [K, N]
-    likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float32]  # [K, R, N] their logarithms
-    law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
-    order: NDArray[np.int64]  # [K, N] points by rising mean of the arm
-    mu32: NDArray[np.float32]  # [K, N]
-    likelihood32: NDArray[np.float32]  # [K, R, N]
-    weights: NDArray[np.float64]  # [N], now
-    sums: NDArray[np.float64]  # [N / BLOCK] running, of the weights
-    means: NDArray[np.float64]  # [K]
-    reach: NDArray[np.int64]  # [2] work array
-    tallies: NDArray[np.int64]  # [R] work array
-    scores: NDArray[np.float32]  # [N] work array
+    first: Floats  # [N] weights at the start
+    values: Floats  # [K, R] the rewards
+    mu: Floats  # [K, N]
+    likelihood: Floats  # [K, R, N]
+    logs: Singles  # [K, R, N] their logarithms
+    law: Floats  # [K, N, R] cumulative, for sampling
+    order: Ints  # [K, N] points by rising mean of the arm
+    mu32: Singles  # [K, N]
+    likelihood32: Singles  # [K, R, N]
+    weights: Floats  # [N], now
+    sums: Floats  # [N / BLOCK] running, of the weights
+    means: Floats  # [K]
+    reach: Ints  # [2] work array
+    tallies: Ints  # [R] work array
+    scores: Singles  # [N] work array
     # Each arm's future given its own rewards only, as in `Points`; the point is common to all.
-    span: NDArray[np.int64]  # [K, 2]
-    point: NDArray[np.int64]  # [K]
-    place: NDArray[np.int64]  # [K]
-    drawn: NDArray[np.int64]  # [K]
-    path: NDArray[np.float32]  # [K, T + 1, N]
-    scale: NDArray[np.float64]  # [K, T + 1]
-    trail: NDArray[np.float64]  # [K, T + 1]
-    ends: NDArray[np.int64]  # [K, T + 1, 2]
-    plain32: NDArray[np.float32]  # [K, R, N] likelihoods in the points' own order
-    plain_mu32: NDArray[np.float32]  # [K, N]
-    fits: NDArray[np.float32]  # [K, T, N]: how well so many rewards of the arm fit
-    spare: NDArray[np.float32]  # [3, N] work array
-    curves: NDArray[np.float32]  # [K, G or 0, N], as in `Points`
-    exact: NDArray[np.float32]  # [B, N]
+    span: Ints  # [K, 2]
+    point: Ints  # [K]
+    place: Ints  # [K]
+    drawn: Ints  # [K]
+    path: Singles  # [K, T + 1, N]
+    scale: Floats  # [K, T + 1]
+    trail: Floats  # [K, T + 1]
+    ends: Ints  # [K, T + 1, 2]
+    plain32: Singles  # [K, R, N] likelihoods in the points' own order
+    plain_mu32: Singles  # [K, N]
+    fits: Singles  # [K, T, N]: how well so many rewards of the arm fit
+    spare: Singles  # [3, N] work array
+    curves: Singles  # [K, G or 0, N], as in `Points`
+    exact: Singles  # [B, N]
 
 
 def joint_points(
@@ -102,13 +104,7 @@ def joint_points(
         np.empty(atoms, np.int64),
         np.empty(size, np.float32),
         np.zeros((arms, 2), np.int64),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.empty((arms, horizon + 1, size), np.float32),
-        np.empty((arms, horizon + 1)),
-        np.empty((arms, horizon + 1)),
-        np.zeros((arms, horizon + 1, 2), np.int64),
+        *room_for_futures(arms, horizon, size),
         scaled.astype(np.float32),
         mu.astype(np.float32),
         np.empty((arms, length, size), np.float32),
@@ -185,9 +181,7 @@ def _(family, rng, out):
 
 
 @njit(**SUMS)
-def _times(
-    x: NDArray[np.float32], y: NDArray[np.float32], scale: np.float32, out: NDArray[np.float32]
-) -> None:
+def _times(x: Singles, y: Singles, scale: np.float32, out: Singles) -> None:
     """``out = x * y * scale``; ``out`` is neither of them, or it is not vectorised."""
     for j in range(x.size):
         w = x[j] * y[j] * scale
@@ -209,7 +203,7 @@ def _(family, rng, counts, out):
 
 
 @njit(**INLINE)
-def _means_under(family: JointPoints, weights: NDArray[np.float32], out: NDArray) -> None:
+def _means_under(family: JointPoints, weights: Singles, out: NDArray) -> None:
     total = np.float32(0.0)
     for j in range(weights.size):
         total += weights[j]
@@ -270,12 +264,7 @@ def _(family, rng, arm, at, lam, cursor):
 
 
 @njit(**SUMS)
-def _overlap(
-    x: NDArray[np.float32],
-    y: NDArray[np.float32],
-    z: NDArray[np.float32],
-    mu: NDArray[np.float32],
-) -> tuple[np.float32, np.float32]:
+def _overlap(x: Singles, y: Singles, z: Singles, mu: Singles) -> tuple[np.float32, np.float32]:
     """The sum of x * y * z, and that with the means."""
     total, first = np.float32(0.0), np.float32(0.0)
     for j in range(x.size):

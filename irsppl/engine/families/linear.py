@@ -6,11 +6,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.futures import bracket
 from irsppl.engine.verbs import INLINE, implements, one_by_one
+from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import NORMAL_NORMAL
@@ -20,23 +20,23 @@ from irsppl.inner.cpu.special import expected_gain
 class LinearGaussian(NamedTuple):
     """The covariance is root root', as in `irsppl.LinearGaussian`; d weights."""
 
-    features: NDArray[np.float64]  # [K, d]
-    noise: NDArray[np.float64]  # [K]
-    offset: NDArray[np.float64]  # [K]
+    features: Floats  # [K, d]
+    noise: Floats  # [K]
+    offset: Floats  # [K]
     floor: float  # least standard deviation of a mean, in units of the noise
-    first_mean: NDArray[np.float64]  # [d]
-    first_root: NDArray[np.float64]  # [d, d]
-    mean: NDArray[np.float64]  # [d], now
-    root: NDArray[np.float64]  # [d, d]
-    means: NDArray[np.float64]  # [K] predictive
-    spread: NDArray[np.float64]  # [K, d]: features root
-    work: NDArray[np.float64]  # [d, d + 2]
+    first_mean: Floats  # [d]
+    first_root: Floats  # [d, d]
+    mean: Floats  # [d], now
+    root: Floats  # [d, d]
+    means: Floats  # [K] predictive
+    spread: Floats  # [K, d]: features root
+    work: Floats  # [d, d + 2]
     # Every arm alone, as a conjugate Gaussian, and its future as far as it has been drawn.
-    xi: NDArray[np.float64]  # [K]
-    nu: NDArray[np.float64]  # [K]
-    truth: NDArray[np.float64]  # [K]
-    drawn: NDArray[np.int64]  # [K]
-    futures: NDArray[np.float64]  # [K, T]
+    xi: Floats  # [K]
+    nu: Floats  # [K]
+    truth: Floats  # [K]
+    drawn: Ints  # [K]
+    futures: Floats  # [K, T]
 
 
 def linear_gaussian(

@@ -6,10 +6,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.verbs import INLINE, implements, one_by_one
+from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -19,12 +19,12 @@ from irsppl.inner.cpu.special import beta_cdf
 class NormalInverseGamma(NamedTuple):
     """mu ~ N(mean, variance / precision), 1 / variance ~ Gamma(shape, rate), for each arm."""
 
-    first: NDArray[np.float64]  # [4, K]: mean, precision, shape, rate at the start
-    now: NDArray[np.float64]  # [4, K]
+    first: Floats  # [4, K]: mean, precision, shape, rate at the start
+    now: Floats  # [4, K]
     # Each arm's future, as far as it has been drawn: its mean and standard deviation, its rewards.
-    truth: NDArray[np.float64]  # [K, 2]
-    drawn: NDArray[np.int64]  # [K]
-    futures: NDArray[np.float64]  # [K, T]
+    truth: Floats  # [K, 2]
+    drawn: Ints  # [K]
+    futures: Floats  # [K, T]
 
 
 def normal_inverse_gamma(
@@ -136,7 +136,7 @@ def _(family, arm, level, z, floor, start):
 
 
 @njit(**INLINE)
-def _draw(family: NormalInverseGamma, rng: NDArray[np.uint64], arm: int) -> tuple[float, float]:
+def _draw(family: NormalInverseGamma, rng: Words, arm: int) -> tuple[float, float]:
     """The arm's true mean and the standard deviation of its rewards."""
     now = family.now
     sd = math.sqrt(now[3, arm] / random.gamma(rng, now[2, arm]))

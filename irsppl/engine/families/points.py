@@ -40,10 +40,12 @@ from irsppl.engine.families.weights import (
     read_curve,
     reweigh,
     reweigh_by_logs,
+    room_for_futures,
     settle,
     step,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
+from irsppl.inner.arrays import Floats, Ints, Singles, Words
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 
@@ -51,32 +53,32 @@ from irsppl.inner.cpu.compiling import njit
 class Points(NamedTuple):
     """Independent arms with N points each, sorted by mean; R reward atoms."""
 
-    first: NDArray[np.float64]  # [K, N] weights at the start
-    values: NDArray[np.float64]  # [K, R] the rewards
-    mu: NDArray[np.float64]  # [K, N]
-    likelihood: NDArray[np.float64]  # [K, R, N]
-    logs: NDArray[np.float32]  # [K, R, N] their logarithms
-    law: NDArray[np.float64]  # [K, N, R] cumulative, for sampling
-    mu32: NDArray[np.float32]  # [K, N], and so on: what plans work with
-    likelihood32: NDArray[np.float32]
-    weights: NDArray[np.float64]  # [K, N], now
-    sums: NDArray[np.float64]  # [K, N / BLOCK] running, of the weights
-    means: NDArray[np.float64]  # [K]
-    span: NDArray[np.int64]  # [K, 2] first and last + 1 of the points that count
-    tallies: NDArray[np.int64]  # [R] work array
-    scores: NDArray[np.float32]  # [N] work array
+    first: Floats  # [K, N] weights at the start
+    values: Floats  # [K, R] the rewards
+    mu: Floats  # [K, N]
+    likelihood: Floats  # [K, R, N]
+    logs: Singles  # [K, R, N] their logarithms
+    law: Floats  # [K, N, R] cumulative, for sampling
+    mu32: Singles  # [K, N], and so on: what plans work with
+    likelihood32: Singles
+    weights: Floats  # [K, N], now
+    sums: Floats  # [K, N / BLOCK] running, of the weights
+    means: Floats  # [K]
+    span: Ints  # [K, 2] first and last + 1 of the points that count
+    tallies: Ints  # [R] work array
+    scores: Singles  # [N] work array
     # Each arm's future: point, rewards drawn, weights after each of them, 1 / their sum, means.
-    point: NDArray[np.int64]  # [K]
-    place: NDArray[np.int64]  # [K] of the point among the arm's points in order of their means
-    drawn: NDArray[np.int64]  # [K]
-    path: NDArray[np.float32]  # [K, T + 1, N]
-    scale: NDArray[np.float64]  # [K, T + 1]
-    trail: NDArray[np.float64]  # [K, T + 1]
-    ends: NDArray[np.int64]  # [K, T + 1, 2]: the stretch that counts, which narrows
+    point: Ints  # [K]
+    place: Ints  # [K] of the point among the arm's points in order of their means
+    drawn: Ints  # [K]
+    path: Singles  # [K, T + 1, N]
+    scale: Floats  # [K, T + 1]
+    trail: Floats  # [K, T + 1]
+    ends: Ints  # [K, T + 1, 2]: the stretch that counts, which narrows
     # Where rewards are many, they come as places on curves of log-likelihoods, or as rows of their
     # own (`irsppl.engine.families.curves`); atoms then serve plans only.
-    curves: NDArray[np.float32]  # [K, G or 0, N]
-    exact: NDArray[np.float32]  # [B, N]
+    curves: Singles  # [K, G or 0, N]
+    exact: Singles  # [B, N]
     # [1]: whether so few points stand for a density that means are drawn from all that lies between
     # halfway to either neighbour; Thompson sampling would explore too little else.
     few: NDArray[np.bool_]
@@ -113,13 +115,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         np.zeros((arms, 2), np.int64),
         np.empty(atoms, np.int64),
         np.empty(size, np.float32),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.zeros(arms, np.int64),
-        np.empty((arms, horizon + 1, size), np.float32),
-        np.empty((arms, horizon + 1)),
-        np.empty((arms, horizon + 1)),
-        np.zeros((arms, horizon + 1, 2), np.int64),
+        *room_for_futures(arms, horizon, size),
         np.zeros((arms, 0, size), np.float32),
         np.zeros((0, size), np.float32),
         np.zeros(1, np.bool_),
@@ -191,14 +187,14 @@ def _(family, rng, out):
 
 
 @njit(**INLINE)
-def _choose_point(family: Points, rng: NDArray[np.uint64], arm: int) -> int:
+def _choose_point(family: Points, rng: Words, arm: int) -> int:
     """A point by its weight, among those that plans work with."""
     point = draw_point(rng, family.weights[arm], family.sums[arm])
     return min(max(point, family.span[arm, 0]), family.span[arm, 1] - 1)
 
 
 @njit(**INLINE)
-def _open(family: Points, rng: NDArray[np.uint64], arm: int) -> None:
+def _open(family: Points, rng: Words, arm: int) -> None:
     """The start of the arm's future: its point, and the weights as they are."""
     low, high = family.span[arm, 0], family.span[arm, 1]
     family.point[arm] = family.place[arm] = _choose_point(family, rng, arm)
@@ -211,7 +207,7 @@ def _open(family: Points, rng: NDArray[np.uint64], arm: int) -> None:
 
 
 @njit(**INLINE)
-def _extend(family: Any, rng: NDArray[np.uint64], arm: int, before: int, after: int) -> float:
+def _extend(family: Any, rng: Words, arm: int, before: int, after: int) -> float:
     """One reward more of the arm's future, from row ``before`` of its path to row ``after``."""
     low, high = family.ends[arm, before, 0], family.ends[arm, before, 1]
     atom = draw_atom(rng, family.law[arm, family.point[arm]])
@@ -248,7 +244,7 @@ def _narrow(family: Any, arm: int, after: int, low: int, high: int, total: float
 
 @njit(**INLINE)
 def _extend_by_four(
-    family: Any, rng: NDArray[np.uint64], arm: int, before: int, after: int
+    family: Any, rng: Words, arm: int, before: int, after: int
 ) -> tuple[float, float, float, float]:
     """Four rewards more: the mean after each, in one pass over the points."""
     low, high = family.ends[arm, before, 0], family.ends[arm, before, 1]
@@ -273,7 +269,7 @@ def _extend_by_four(
 
 @njit(**INLINE)
 def _mean_after(
-    family: Any, rng: NDArray[np.uint64], arm: int, point: int, n: int, weights: NDArray, ends: Any
+    family: Any, rng: Words, arm: int, point: int, n: int, weights: NDArray, ends: Any
 ) -> float:
     """The mean after n more rewards of that point, whatever their order."""
     low, high = ends[0], ends[1]
@@ -380,12 +376,7 @@ def _(family, rng, arm, at, lam, cursor):
 
 @njit(**INLINE)
 def along(
-    family: Any,
-    rng: NDArray[np.uint64],
-    arm: int,
-    at: int,
-    lam: float,
-    cursor: tuple[float, float, int],
+    family: Any, rng: Words, arm: int, at: int, lam: float, cursor: tuple[float, float, int]
 ) -> tuple[float, float, int]:
     """`follow`, for any points whose futures have been opened."""
     cut = cursor[2]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine.verbs import INLINE
+from irsppl.inner.arrays import Floats, Ints, Singles, Words
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -45,7 +46,7 @@ LOG_2_LOW: Final = np.float32(LOG_2 - 0.693359375)
 
 
 @njit(**KERNEL)
-def atom_of(values: NDArray[np.float64], arm: int, reward: float) -> int:
+def atom_of(values: Floats, arm: int, reward: float) -> int:
     """The atom nearest to a reward, so that rounding does no harm."""
     best = 0
     for r in range(1, values.shape[1]):
@@ -55,7 +56,7 @@ def atom_of(values: NDArray[np.float64], arm: int, reward: float) -> int:
 
 
 @njit(**KERNEL)
-def _first_over(sums: NDArray[np.float64], level: float) -> int:
+def _first_over(sums: Floats, level: float) -> int:
     """The first place whose running sum exceeds ``level``; the last one at most."""
     low, high = 0, sums.size - 1
     while low < high:
@@ -68,7 +69,7 @@ def _first_over(sums: NDArray[np.float64], level: float) -> int:
 
 
 @njit(**KERNEL)
-def find(weights: NDArray[np.float64], sums: NDArray[np.float64], level: float) -> int:
+def find(weights: Floats, sums: Floats, level: float) -> int:
     """The point in which the running sum of the weights comes to exceed ``level``.
 
     sums [N / BLOCK]: at the ends of blocks.
@@ -88,7 +89,7 @@ def find(weights: NDArray[np.float64], sums: NDArray[np.float64], level: float) 
 
 
 @njit(**KERNEL)
-def _atom(law: NDArray[np.float64], level: float) -> int:
+def _atom(law: Floats, level: float) -> int:
     """The same; few places are counted, because nobody could foresee the branches of a search."""
     if law.size > COUNTED:
         return _first_over(law, level)
@@ -99,21 +100,19 @@ def _atom(law: NDArray[np.float64], level: float) -> int:
 
 
 @njit(**KERNEL)
-def draw_point(
-    rng: NDArray[np.uint64], weights: NDArray[np.float64], sums: NDArray[np.float64]
-) -> int:
+def draw_point(rng: Words, weights: Floats, sums: Floats) -> int:
     """A point with probability proportional to its weight."""
     return find(weights, sums, random.uniform(rng) * sums[sums.size - 1])
 
 
 @njit(**KERNEL)
-def draw_atom(rng: NDArray[np.uint64], law: NDArray[np.float64]) -> int:
+def draw_atom(rng: Words, law: Floats) -> int:
     """A reward atom of a point, ``law`` [R] cumulative."""
     return _atom(law, random.uniform(rng))
 
 
 @njit(**KERNEL)
-def draw_four(rng: NDArray[np.uint64], law: NDArray[np.float64]) -> tuple[int, int, int, int]:
+def draw_four(rng: Words, law: Floats) -> tuple[int, int, int, int]:
     """The same four times; no draw waits for the stream's state to go to memory and back."""
     a, b, c, d = rng[0], rng[1], rng[2], rng[3]
     p, a, b, c, d = random.advance(a, b, c, d)
@@ -147,7 +146,7 @@ def largest(row: NDArray) -> float:
 
 
 @njit(**SUMS)
-def fits(logs: NDArray, top: float, out: NDArray[np.float64]) -> None:
+def fits(logs: NDArray, top: float, out: Floats) -> None:
     """Likelihoods as shares of the largest one, whose logarithm is ``top``."""
     for j in range(logs.size):
         log = logs[j] - top
@@ -169,14 +168,7 @@ def reweigh_by_logs(
 
 
 @njit(**SUMS)
-def _blend(
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    c: NDArray[np.float32],
-    d: NDArray[np.float32],
-    u: float,
-    out: NDArray[np.float32],
-) -> None:
+def _blend(a: Singles, b: Singles, c: Singles, d: Singles, u: float, out: Singles) -> None:
     """The cubic through four rows, ``u`` in [0, 1] of the way from the second to the third."""
     p, q = np.float32(u * (u - 1.0) * (2.0 - u) / 6.0), np.float32(u * (u - 1.0) * (u + 1.0) / 6.0)
     r = np.float32((1.0 - u * u) * (2.0 - u) / 2.0)
@@ -186,9 +178,7 @@ def _blend(
 
 
 @njit(**KERNEL)
-def read_curve(
-    curve: NDArray[np.float32], exact: NDArray[np.float32], place: float, out: NDArray[np.float32]
-) -> None:
+def read_curve(curve: Singles, exact: Singles, place: float, out: Singles) -> None:
     """Log-likelihoods [N] of a reward, given its place on a curve [G, N] or its row (`Curves`)."""
     if place < 0.0:
         row = np.int64(-place) - 1
@@ -209,11 +199,7 @@ def read_curve(
 
 @njit(**INNER)
 def step(
-    before: NDArray[np.float32],
-    row: NDArray[np.float32],
-    scale: np.float32,
-    mu: NDArray[np.float32],
-    after: NDArray[np.float32],
+    before: Singles, row: Singles, scale: np.float32, mu: Singles, after: Singles
 ) -> tuple[np.float32, np.float32]:
     """``after = before * row * scale``; its sum and its sum with the means."""
     total, first = np.float32(0.0), np.float32(0.0)
@@ -228,14 +214,14 @@ def step(
 
 @njit(**INNER)
 def four_steps(
-    before: NDArray[np.float32],
-    row0: NDArray[np.float32],
-    row1: NDArray[np.float32],
-    row2: NDArray[np.float32],
-    row3: NDArray[np.float32],
+    before: Singles,
+    row0: Singles,
+    row1: Singles,
+    row2: Singles,
+    row3: Singles,
     scale: np.float32,
-    mu: NDArray[np.float32],
-    after: NDArray[np.float32],
+    mu: Singles,
+    after: Singles,
 ) -> tuple[np.float32, ...]:
     """Four steps in one pass, scaled at once: the sum and the sum with the means after each."""
     t0, t1, t2, t3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
@@ -259,7 +245,7 @@ def four_steps(
 
 
 @njit(**SUMS)
-def excess(weights: NDArray[np.float32], mu: NDArray[np.float32], lam: np.float32) -> np.float32:
+def excess(weights: Singles, mu: Singles, lam: np.float32) -> np.float32:
     """sum of weights (mu - lam), over points that all lie above lam."""
     total = np.float32(0.0)
     for j in range(weights.size):
@@ -268,7 +254,7 @@ def excess(weights: NDArray[np.float32], mu: NDArray[np.float32], lam: np.float3
 
 
 @njit(**KERNEL)
-def tally(rng: NDArray[np.uint64], law: NDArray[np.float64], n: int, out: NDArray) -> None:
+def tally(rng: Words, law: Floats, n: int, out: NDArray) -> None:
     """How often each atom comes up in n rewards at one point, ``law`` [R] cumulative."""
     left = n
     past = 0.0
@@ -326,11 +312,11 @@ def ratio32(log: np.float32) -> np.float32:
 
 @njit(**INNER)
 def _add_four(
-    scores: NDArray[np.float32],
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    c: NDArray[np.float32],
-    d: NDArray[np.float32],
+    scores: Singles,
+    a: Singles,
+    b: Singles,
+    c: Singles,
+    d: Singles,
     times: tuple[np.float32, np.float32, np.float32, np.float32],
     shift: np.float32,
 ) -> None:
@@ -341,13 +327,13 @@ def _add_four(
 
 @njit(**KERNEL)
 def add_draws(
-    rng: NDArray[np.uint64],
-    law: NDArray[np.float64],
+    rng: Words,
+    law: Floats,
     n: int,
-    logs: NDArray[np.float32],
+    logs: Singles,
     point: int,
-    counts: NDArray[np.int64],
-    scores: NDArray[np.float32],
+    counts: Ints,
+    scores: Singles,
     low: int,
 ) -> None:
     """Add the log-likelihood of n rewards drawn at a point, ``law`` [R] its own, to the scores of
@@ -394,7 +380,7 @@ def add_draws(
 
 
 @njit(**INLINE)
-def _drawn(counts: NDArray[np.int64], atom: int) -> int:
+def _drawn(counts: Ints, atom: int) -> int:
     """The first atom from there on that was drawn; R at least where none was."""
     while atom < counts.size and counts[atom] == 0:
         atom += 1
@@ -418,21 +404,21 @@ def log32(x: np.float32) -> np.float32:
     return log if x > SMALLEST else np.float32(LEAST_LOG)
 
 
-def finite_logs(likelihood: NDArray) -> NDArray[np.float32]:
+def finite_logs(likelihood: NDArray) -> Singles:
     """Logarithms on the host, of zero very low instead: they are multiplied by counts."""
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(likelihood), LEAST_LOG).astype(np.float32)
 
 
 @njit(**SUMS)
-def exponentiate(scores: NDArray[np.float32], weights: NDArray, out: NDArray[np.float32]) -> None:
+def exponentiate(scores: Singles, weights: NDArray, out: Singles) -> None:
     """``out = weights * exp(scores)``."""
     for j in range(scores.size):
         out[j] = np.float32(weights[j]) * ratio32(scores[j])
 
 
 @njit(**SUMS)
-def posterior_mean(weights: NDArray, scores: NDArray[np.float32], mu: NDArray[np.float32]) -> float:
+def posterior_mean(weights: NDArray, scores: Singles, mu: Singles) -> float:
     """Mean of mu under weights times exp(scores)."""
     total, first = 0.0, 0.0
     for j in range(scores.size):
@@ -443,7 +429,7 @@ def posterior_mean(weights: NDArray, scores: NDArray[np.float32], mu: NDArray[np
 
 
 @njit(**SUMS)
-def _scaled(weights: NDArray[np.float64], scale: float) -> None:
+def _scaled(weights: Floats, scale: float) -> None:
     for j in range(weights.size):
         w = weights[j] * scale
         weights[j] = w if w > _LEAST else 0.0
@@ -458,9 +444,7 @@ def _sum(x: NDArray) -> float:
 
 
 @njit(**KERNEL)
-def settle(
-    weights: NDArray[np.float64], sums: NDArray[np.float64], total: float, span: NDArray[np.int64]
-) -> None:
+def settle(weights: Floats, sums: Floats, total: float, span: Ints) -> None:
     """Weights that add to one, their running sums at the ends of blocks [N / BLOCK], and the
     stretch that counts. (In a running sum over points one addition would wait for another.)"""
     _scaled(weights, 1.0 / total)
@@ -478,7 +462,7 @@ def settle(
 
 
 @njit(**SUMS)
-def copied(source: NDArray[np.float64], target: NDArray[np.float32]) -> float:
+def copied(source: Floats, target: Singles) -> float:
     """``target = source``, and its sum."""
     total = 0.0
     for j in range(source.size):
@@ -496,7 +480,7 @@ def dot(x: NDArray, y: NDArray) -> float:
 
 
 @njit(**KERNEL)
-def first_above(mu: NDArray[np.float32], lam: float, low: int, high: int) -> int:
+def first_above(mu: Singles, lam: float, low: int, high: int) -> int:
     """The first of mu[low:high] above lam; high where none is."""
     while low < high:
         middle = (low + high) // 2
@@ -508,7 +492,7 @@ def first_above(mu: NDArray[np.float32], lam: float, low: int, high: int) -> int
 
 
 @njit(**KERNEL)
-def narrow(row: NDArray[np.float32], low: int, high: int, least: float) -> tuple[int, int]:
+def narrow(row: Singles, low: int, high: int, least: float) -> tuple[int, int]:
     """The stretch without the blocks at its ends whose weights all lie below ``least``."""
     while high - low > BLOCK and row[low + BLOCK - 1] < least:
         for j in range(low, low + BLOCK):
@@ -521,6 +505,16 @@ def narrow(row: NDArray[np.float32], low: int, high: int, least: float) -> tuple
                 return low, high
         high -= BLOCK
     return low, high
+
+
+def room_for_futures(
+    arms: int, horizon: int, points: int
+) -> tuple[Ints, Ints, Ints, Singles, Floats, Floats, Ints]:
+    """Of each arm a point, its place, rewards drawn; the path, scale, trail and ends after each."""
+    each = (arms, horizon + 1)
+    point, place, drawn = np.zeros((3, arms), np.int64)
+    path, ends = np.empty((*each, points), np.float32), np.zeros((*each, 2), np.int64)
+    return point, place, drawn, path, np.empty(each), np.empty(each), ends
 
 
 def blocks(array: NDArray, axis: int, fill: str) -> NDArray:
