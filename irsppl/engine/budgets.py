@@ -205,17 +205,8 @@ def _(purse, scores, remaining):
         # On a coarse grid an arm might seem payable that is not.
         payable = purse.costs[a] <= purse.money[0]
         purse.values[0, a] = scores[a] if payable else -np.inf
-    constant_batch(
-        purse.values,
-        purse.grid_costs,
-        purse.left[0],
-        purse.left[1],
-        bounded,
-        purse.best,
-        purse.choice,
-        purse.out,
-        purse.pulls,
-    )
+    limits = (purse.grid_costs, purse.left[0], purse.left[1], bounded)
+    constant_batch(purse.values, *limits, purse.best, purse.choice, purse.out, purse.pulls)
     return _most_pulled(purse.pulls[0])
 
 
@@ -230,17 +221,7 @@ def _(purse, work, num_arms, periods):
     purse.left[0, 0] = purse.money[0] // purse.step
     purse.left[1, 0] = periods
     bounded = purse.capped and periods < purse.left[0, 0] // purse.least_cells
-    groups_batch(
-        purse.payoffs,
-        purse.grid_costs,
-        purse.ones,
-        purse.left[0],
-        purse.left[1],
-        bounded,
-        purse.table,
-        purse.shape,
-        purse.work,
-        purse.out_groups,
-        purse.pulls,
-    )
+    limits = (purse.grid_costs, purse.ones, purse.left[0], purse.left[1], bounded)
+    tables = (purse.table, purse.shape, purse.work)
+    groups_batch(purse.payoffs, *limits, *tables, purse.out_groups, purse.pulls)
     return _most_pulled(purse.pulls[0])

@@ -69,17 +69,8 @@ def _(family, rule, horizon):
             now[0, 0], now[0, 1] = emax.carry_pair(now[0, 0], now[0, 1], a, won, now[1], now[2])
             now[1, a] += 1.0 if won else 0.0
             now[2, a] += 1.0
-    emax.fill(
-        families.BETA_BERNOULLI,
-        family.xi,
-        family.nu,
-        family.sd,
-        now[0, 0],
-        now[0, 1],
-        horizon,
-        rule.work,
-        rule.gammas,
-    )
+    arms = (families.BETA_BERNOULLI, family.xi, family.nu, family.sd)
+    emax.fill(*arms, now[0, 0], now[0, 1], horizon, rule.work, rule.gammas)
 
 
 def _other(kind: Any, code: int) -> None:

@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from irsppl.inner.arrays import Floats, Ints, Singles
+from irsppl.inner.bellman.solution import check_horizon
 from irsppl.inner.cpu.compiling import njit
 
 MAX_BYTES: Final = 1_000_000_000  # of a table
@@ -231,11 +232,9 @@ def index_table(
     """
     if not (alpha > 0.0 and beta > 0.0):
         raise ValueError(f"alpha and beta must be positive, got {alpha} and {beta}")
-    if int(horizon) != horizon or horizon < 1:
-        raise ValueError(f"horizon must be a positive integer, got {horizon}")
+    horizon = check_horizon(horizon)
     if num_rates < 1:
         raise ValueError(f"num_rates must be positive, got {num_rates}")
-    horizon = int(horizon)
     size = horizon * (horizon + 1) * (horizon + 2) // 6
     if 4 * size > MAX_BYTES:
         raise ValueError(

@@ -50,21 +50,10 @@ def bernoulli_rule(form: int, xi: Any, nu: Any, pulls: int) -> Bernoulli:
     for a in range(arms):
         _beta_tables(*state[:, a], x, tables[0, a], tables[1, a])
         _beta_derive(*state[:, a], x, inside, *tables[:, a])
-    return Bernoulli(
-        form,
-        x,
-        weights,
-        inside,
-        tables,
-        state,
-        tables.copy(),
-        state.copy(),
-        np.empty((3, arms)),
-        np.empty((arms, arms)),
-        np.empty((2, x.size)),
-        np.full(3, -1.0),
-        np.full(3, -1.0),
-    )
+    nodes, now = (x, weights, inside), (tables.copy(), state.copy())
+    work = (np.empty((3, arms)), np.empty((arms, arms)), np.empty((2, x.size)))
+    none = (np.full(3, -1.0), np.full(3, -1.0))
+    return Bernoulli(form, *nodes, tables, state, *now, *work, *none)
 
 
 def _unit_nodes(alpha: NDArray, beta: NDArray, pulls: int) -> tuple[NDArray, NDArray]:

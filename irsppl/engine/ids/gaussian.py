@@ -78,20 +78,11 @@ def gaussian_rule(form: int, nu: Any) -> Gaussian:
     arms = nu.size
     steps = [math.ceil(2.0 * _REACH / _PANEL * _narrowing(form, n)) + 3 for n in nu.tolist()]
     capacity = _BLOCK * (sum(steps) + 1)
-    return Gaussian(
-        form,
-        np.empty(arms, np.int64),
-        np.empty(capacity),
-        np.empty(capacity),
-        np.empty((4, arms, capacity)),
-        np.empty((8, arms)),
-        np.empty((arms, arms)),
-        np.empty((3, capacity)),
-        nu,
-        nu.copy(),
-        np.full(3, -1.0),
-        np.full(3, -1.0),
-    )
+    nodes = (np.empty(capacity), np.empty(capacity))
+    tables = (np.empty((4, arms, capacity)), np.empty((8, arms)), np.empty((arms, arms)))
+    none = (np.full(3, -1.0), np.full(3, -1.0))
+    listed, lines = np.empty(arms, np.int64), np.empty((3, capacity))
+    return Gaussian(form, listed, *nodes, *tables, lines, nu, nu.copy(), *none)
 
 
 @njit(**KERNEL, fastmath=FAST)

@@ -258,16 +258,10 @@ def _solve_tables(
     ranks = solution.rank_table(horizon, num_arms * num_categories)
     table = np.empty(states, np.int8)
     q = np.empty(num_arms)
-    value = _independent(
-        np.ascontiguousarray(np.moveaxis(chances, 2, 1)),
-        payoff,
-        weights,
-        solution.tie_band(weights, np.abs(payoff).max()),
-        ranks,
-        solution.rank_table(horizon, num_categories),
-        table,
-        q,
-    )
+    bands = solution.tie_band(weights, np.abs(payoff).max())
+    own = solution.rank_table(horizon, num_categories)
+    columns = np.ascontiguousarray(np.moveaxis(chances, 2, 1))
+    value = _independent(columns, payoff, weights, bands, ranks, own, table, q)
     return dense_solution(value, q, horizon, num_categories, table, ranks)
 
 

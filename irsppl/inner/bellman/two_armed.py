@@ -148,13 +148,9 @@ def solve_two_bernoulli(
     thresholds = math.comb(horizon + 2, 3)
     small = np.uint8 if horizon < 256 else np.uint16
     table_bytes = (states + 7) // 8 if force_bits else thresholds * np.dtype(small).itemsize
-    solution.check_size(
-        f"two Bernoulli arms, horizon {horizon}",
-        states,
-        states,
-        8 * math.comb(horizon + 3, 3) + table_bytes,
-        solution.MAX_STATES_TWO_ARMED,
-    )
+    what, most = f"two Bernoulli arms, horizon {horizon}", solution.MAX_STATES_TWO_ARMED
+    num_bytes = 8 * math.comb(horizon + 3, 3) + table_bytes
+    solution.check_size(what, states, states, num_bytes, most)
     bands = solution.tie_band(w, 1.0)
     q = np.empty(2)
     kind = solution.BITS if force_bits else solution.THRESHOLD

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.arrays import Floats, Singles
+from irsppl.inner.bellman.solution import check_horizon, check_weights
 from irsppl.inner.cpu.compiling import njit
 
 MAX_BYTES: Final = 1_000_000_000
@@ -162,16 +163,8 @@ class Relaxation:
             raise ValueError(
                 f"alpha and beta must be positive, of one length, got {alpha!r}, {beta!r}"
             )
-        if int(horizon) != horizon or horizon < 1:
-            raise ValueError(f"horizon must be a positive integer, got {horizon}")
-        self.horizon = int(horizon)
-        self.weights = np.ones(self.horizon)
-        if weights is not None:
-            self.weights = np.ascontiguousarray(weights, dtype=np.float64)
-        if self.weights.shape != (self.horizon,) or not np.all(
-            (self.weights >= 0.0) & (self.weights < np.inf)
-        ):
-            raise ValueError(f"weights must be {horizon} finite numbers >= 0, got {weights!r}")
+        self.horizon = check_horizon(horizon)
+        self.weights = check_weights(weights, self.horizon)
         self.priors, self.group, self.copies = np.unique(
             np.stack([a, b], axis=1), axis=0, return_inverse=True, return_counts=True
         )
@@ -192,18 +185,9 @@ class Relaxation:
         pulls = np.empty(self.horizon)
         successes = np.empty(self.horizon)
         for (alpha, beta), copies in zip(self.priors, self.copies, strict=True):
-            value += copies * single_arm_pass(
-                alpha,
-                beta,
-                multipliers,
-                self.weights,
-                tau,
-                self.pull,
-                self.first,
-                self.work,
-                pulls,
-                successes,
-            )
+            arm = (alpha, beta, multipliers, self.weights, tau)
+            work = (self.pull, self.first, self.work)
+            value += copies * single_arm_pass(*arm, *work, pulls, successes)
             gradient -= copies * pulls
             earned += copies * float(self.weights @ successes)
         self.evaluations += 1

@@ -70,18 +70,9 @@ def lagrangian_tables(bound: LagrangianBound) -> LagrangianTables:
     scratch = np.empty(bound.horizon)
     for g, (alpha, beta) in enumerate(relaxation.priors):
         index_table(alpha, beta, bound.multipliers, relaxation.weights, relaxation.work, index[g])
-        single_arm_pass(
-            alpha,
-            beta,
-            bound.multipliers,
-            relaxation.weights,
-            bound.tau,
-            pull[g],
-            relaxation.first,
-            relaxation.work,
-            scratch,
-            scratch.copy(),
-        )
+        arm = (alpha, beta, bound.multipliers, relaxation.weights, bound.tau)
+        work = (pull[g], relaxation.first, relaxation.work)
+        single_arm_pass(*arm, *work, scratch, scratch.copy())
     return LagrangianTables(
         index=index,
         pull=pull,
