@@ -447,3 +447,23 @@ def test_kernels_are_kept_where_the_package_cannot_be_written(tmp_path, monkeypa
     assert compiling.fingerprint() in found
     assert not found.startswith(str(blocked))
     assert os.access(found, os.W_OK)
+
+
+def test_a_changed_file_of_kernels_is_compiled_anew(tmp_path, monkeypatch):
+    """A constant is no part of a function's bytecode, which is all that numba looks at."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from own import shifted\n"
+        "print(shifted(1.0), sum(shifted.stats.cache_hits.values()))\n"
+    )
+    found = []
+    for shift in (2.0, 2.0, 3.0):
+        (tmp_path / "own.py").write_text(
+            "from irsppl.inner.cpu.compiling import njit\n\n\n@njit(cache=True)\n"
+            f"def shifted(x):\n    return x + {shift}\n"
+        )
+        command = [sys.executable, "-B", "-c", code, str(tmp_path)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found.append(out.split())
+    assert found == [["3.0", "0"], ["3.0", "1"], ["4.0", "0"]]

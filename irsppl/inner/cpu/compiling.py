@@ -112,6 +112,15 @@ class _Files:
         os.replace(file.name, f"{self._stem}-{key}.nbc")
 
 
+@functools.cache
+def _contents(file: str) -> str | None:
+    """A hash of a file with kernels, which may be none of the package's; None: it is no file."""
+    try:
+        return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
 def _classes(of: Any) -> Iterator[type]:
     """The tuple classes that numba types hold, at any depth."""
     if isinstance(of, BaseNamedTuple):
@@ -129,12 +138,16 @@ class Cache(FunctionCache):
         self._cache_file = _Files(os.path.join(self._cache_path, self._impl.filename_base))
 
     def _index_key(self, sig: Any, codegen: Any) -> str | None:
-        """None where a class is not the package's own."""
+        """None where a class is not the package's own, or the kernel was typed in."""
         classes = [c for of in sig for c in _classes(of)]
-        if any(c.__module__.partition(".")[0] != __package__.partition(".")[0] for c in classes):
+        contents = _contents(self._py_func.__code__.co_filename)
+        if contents is None or any(
+            c.__module__.partition(".")[0] != __package__.partition(".")[0] for c in classes
+        ):
             return None
         _, machine, code = super()._index_key(sig, codegen)
-        names = [f"{c.__module__}.{c.__qualname__}" for c in classes] + [self._py_func.__module__]
+        names = [f"{c.__module__}.{c.__qualname__}" for c in classes]
+        names += [self._py_func.__module__, contents]
         return hashlib.sha256(repr((sig, names, machine, code)).encode()).hexdigest()[:24]
 
 
