@@ -124,7 +124,7 @@ def test_two_logistic_normal_arms_by_quadrature():
             assert bounds[name].value == pytest.approx(figure, rel=1e-4)
 
 
-@pytest.mark.parametrize("particles", [8, 64])
+@pytest.mark.parametrize("particles", [8, 128])
 def test_particle_bounds_are_valid_at_every_number_of_particles(particles):
     """Never below V* = 12.209843 beyond sampling error, nor below the exact bounds they loosen."""
     belief = irsppl.from_numpyro(
