@@ -1,6 +1,9 @@
 """Reading NumPyro models: odd ones read rightly, bad ones refused in plain words."""
 
 import functools
+import inspect
+import os
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +17,7 @@ from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 from numpyro.infer.util import log_density, potential_energy
 from scipy import stats
 
-from irsppl.models import read_arm
+from irsppl.models import load_model_file, read_arm
 
 sample, plate = numpyro.sample, numpyro.plate
 
@@ -457,3 +460,23 @@ def test_uniforms_fill_joint_priors():
 
 
 # ---- conjugate families, and what only looks like one
+
+
+def test_a_file_that_changes_within_a_second_is_read_as_it_is(tmp_path, monkeypatch):
+    """Python's bytecode tells files apart by their size and the second in which they were written;
+    a model of yesterday would go on in silence."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "arms.py"
+    found = []
+    for scale in (1.5, 2.5):
+        path.write_text(
+            "import numpyro, numpyro.distributions as dist\nnum_arms = 2\n"
+            f"def arm(reward=None, scale={scale}):\n"
+            "    z = numpyro.sample('z', dist.Normal(0, scale))\n"
+            "    numpyro.sample('reward', dist.Bernoulli(logits=z), obs=reward)\n"
+        )
+        os.utime(path, (1e9, 1e9))
+        function = load_model_file(path).functions[0]
+        found.append(inspect.signature(function).parameters["scale"].default)
+    assert found == [1.5, 2.5]
+    assert not (tmp_path / "__pycache__").exists()

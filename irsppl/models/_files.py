@@ -120,13 +120,14 @@ def run_file(path: pathlib.Path) -> Any:
         raise ValueError(f"model file {path} must be a Python file (.py)")
     name = f"_irsppl_model_{next(_numbers)}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     # Registered while it runs, as dataclasses and pickling expect; files in its folder importable.
     sys.modules[name] = module
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
+        # Not by the loader: its bytecode is out of date where a file changes twice in a second.
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
     except Exception as error:
         del sys.modules[name]
         raise ValueError(

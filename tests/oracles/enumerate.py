@@ -38,6 +38,7 @@ from .beliefs import DirichletCategorical as DirichletCategorical
 from .beliefs import JointDiscrete as JointDiscrete
 from .bernoulli import bernoulli_bound as bernoulli_bound
 from .bernoulli import two_bernoulli_optimal as two_bernoulli_optimal
+from .problem import Outcome as Outcome
 from .problem import (
     Problem,
     history,
