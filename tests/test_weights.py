@@ -8,6 +8,7 @@ from scipy import stats
 from irsppl.engine import verbs
 from irsppl.engine.families import weights as own
 from irsppl.engine.families.cloud import tabulate
+from irsppl.engine.families.memory import finite_logs, lined_up, room
 from irsppl.engine.families.points import points
 from irsppl.inner.cpu.rng import streams
 
@@ -92,7 +93,7 @@ def test_tables_of_a_cloud():
     top = mass.max(axis=1, keepdims=True)
     scaled = np.divide(mass, top, out=np.zeros_like(mass), where=top > 0)
     np.testing.assert_allclose(likelihood[:5, :40], scaled, rtol=1e-6)
-    np.testing.assert_allclose(logs[:5, :40], own.finite_logs(scaled), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(logs[:5, :40], finite_logs(scaled), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(law[:40, :5], np.cumsum(mass, axis=0).T, rtol=1e-6)
     assert np.all(likelihood[5] == 0) and np.all(likelihood[:, 40:] == 0)
     assert np.all(logs[5] == own.LEAST_LOG) and np.all(law[40:] == 1) and np.all(law[:, 5] == 1)
@@ -121,3 +122,16 @@ def test_few_points_stand_for_what_lies_between_them(few):
     # One false alarm in 10,000.
     assert stats.kstest(inner, stats.uniform(low, high - low).cdf).pvalue > 1e-4
     assert drawn.min() >= 0 and drawn.max() <= BLOCK - 1
+
+
+def test_arrays_begin_with_a_cache_line():
+    for shape, dtype in (((3, 5), np.float32), (7, np.int64), ((2, 0), np.float64)):
+        made = room(shape, dtype)
+        assert made.shape == np.empty(shape).shape and made.dtype == dtype
+        assert made.flags.c_contiguous and (made.ctypes.data % 64 == 0 or not made.size)
+    given = np.arange(12.0).reshape(3, 4)
+    assert np.array_equal(lined_up(given), given)
+    family = points(
+        np.ones((1, BLOCK)), np.ones((1, BLOCK, 1)), np.zeros((1, 1)), np.zeros((1, BLOCK)), 3
+    )
+    assert all(field.ctypes.data % 64 == 0 for field in family if field.size)

@@ -13,17 +13,9 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.joint import JointPoints
+from irsppl.engine.families.memory import room, room_for_futures
 from irsppl.engine.families.points import Points
-from irsppl.engine.families.weights import (
-    BLOCK,
-    LEAST_LOG,
-    SUMS,
-    dot,
-    largest,
-    log32,
-    room_for_futures,
-    settle,
-)
+from irsppl.engine.families.weights import BLOCK, LEAST_LOG, SUMS, dot, largest, log32, settle
 from irsppl.engine.verbs import INLINE, implements
 from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu.compiling import njit
@@ -109,18 +101,18 @@ def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> Se
     made = SeparateClouds(
         np.zeros(count, np.int64),
         start.values,
-        np.empty((rows, arms, size)),
-        np.empty((rows, arms, size), np.float32),
-        np.empty((rows, arms, atoms, size), np.float32),
-        np.empty((rows, arms, size, atoms), np.float32),
-        np.empty((count, arms, size)),
-        np.empty((count, arms, size // BLOCK)),
-        np.empty((count, arms)),
+        room((rows, arms, size)),
+        room((rows, arms, size), np.float32),
+        room((rows, arms, atoms, size), np.float32),
+        room((rows, arms, size, atoms), np.float32),
+        room((count, arms, size)),
+        room((count, arms, size // BLOCK)),
+        room((count, arms)),
         np.zeros((count, arms, 2), np.int64),
-        np.empty((rows, arms, atoms, size), np.float32),
-        np.empty((count, size)),
-        np.empty(atoms, np.int64),
-        np.empty(size, np.float32),
+        room((rows, arms, atoms, size), np.float32),
+        room((count, size)),
+        room(atoms, np.int64),
+        room(size, np.float32),
         *room_for_futures(arms, horizon, size),
         np.full(1, moving),
     )
@@ -196,25 +188,25 @@ def joint_clouds(
     made = JointClouds(
         np.zeros(count, np.int64),
         start.values,
-        np.empty((rows, arms, size)),
-        np.empty((rows, arms, size), np.int64),
-        np.empty((rows, arms, size), np.float32),
-        np.empty((rows, arms, atoms, size), np.float32),
-        np.empty((rows, arms, atoms, size), np.float32),
-        np.empty((rows, arms, size), np.float32),
-        np.empty((rows, arms, size, atoms), np.float32),
-        np.empty((count, size)),
-        np.empty((count, size // BLOCK)),
-        np.empty((count, arms)),
-        np.empty((rows, arms, atoms, size), np.float32),
-        np.empty((count, size)),
+        room((rows, arms, size)),
+        room((rows, arms, size), np.int64),
+        room((rows, arms, size), np.float32),
+        room((rows, arms, atoms, size), np.float32),
+        room((rows, arms, atoms, size), np.float32),
+        room((rows, arms, size), np.float32),
+        room((rows, arms, size, atoms), np.float32),
+        room((count, size)),
+        room((count, size // BLOCK)),
+        room((count, arms)),
+        room((rows, arms, atoms, size), np.float32),
+        room((count, size)),
         np.zeros(2, np.int64),
-        np.empty(atoms, np.int64),
-        np.empty(size, np.float32),
+        room(atoms, np.int64),
+        room(size, np.float32),
         np.zeros((arms, 2), np.int64),
         *room_for_futures(arms, horizon, size),
-        np.empty((arms, length, size), np.float32),
-        np.empty((3, size), np.float32),
+        room((arms, length, size), np.float32),
+        room((3, size), np.float32),
     )
     first = np.zeros(1, np.int64)
     place(made, first, first, start.mu[None], start.mass[None])

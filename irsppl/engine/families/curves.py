@@ -14,7 +14,8 @@ import numpy as np
 
 from irsppl.beliefs._batch import reward_draws
 from irsppl.beliefs._points import reward_logs, value_likelihoods
-from irsppl.engine.families.weights import LEAST_LOG, blocks
+from irsppl.engine.families.memory import blocks, lined_up
+from irsppl.engine.families.weights import LEAST_LOG
 
 # Error of the log-likelihood of one reward, up to a constant for all points.
 _TOLERANCE = 1e-6
@@ -139,7 +140,7 @@ def curves(arms: tuple[Arm, ...]) -> Curves | None:
         if curve is not None:
             logs[a, : len(curve.logs)] = curve.logs
     light = tuple(None if c is None else c._replace(logs=c.logs[:0]) for c in each)
-    return Curves(arms, light, blocks(logs, 2, "last"), mass)
+    return Curves(arms, light, lined_up(blocks(logs, 2, "last")), mass)
 
 
 def _arm_curve(arm: Arm, most_bytes: int) -> tuple[Curve | None, np.ndarray] | None:

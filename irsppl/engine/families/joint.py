@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
+from irsppl.engine.families.memory import blocks, finite_logs, lined_up, room_for_futures
 from irsppl.engine.families.points import along
 from irsppl.engine.families.weights import (
     BLOCK,
@@ -16,20 +17,17 @@ from irsppl.engine.families.weights import (
     SUMS,
     add_draws,
     atom_of,
-    blocks,
     dot,
     draw_four,
     draw_point,
     excess,
     exponentiate,
     find,
-    finite_logs,
     first_above,
     narrow,
     read_curve,
     reweigh,
     reweigh_by_logs,
-    room_for_futures,
     settle,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
@@ -87,7 +85,7 @@ def joint_points(
     arms, size = mu.shape
     atoms = by_atom.shape[1]
     length = horizon if separable else 0
-    return JointPoints(
+    made = JointPoints(
         weights,
         np.array(values, np.float64),
         mu,
@@ -112,6 +110,7 @@ def joint_points(
         np.zeros((arms, 0, size), np.float32),
         np.zeros((0, size), np.float32),
     )
+    return JointPoints(*map(lined_up, made))
 
 
 @njit(**INLINE)

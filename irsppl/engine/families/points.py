@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
+from irsppl.engine.families.memory import blocks, finite_logs, lined_up, room_for_futures
 from irsppl.engine.families.weights import (
     BLOCK,
     LEAST_SHARE,
     NOTHING,
     add_draws,
     atom_of,
-    blocks,
     copied,
     dot,
     draw_atom,
@@ -32,7 +32,6 @@ from irsppl.engine.families.weights import (
     draw_point,
     excess,
     find,
-    finite_logs,
     first_above,
     four_steps,
     narrow,
@@ -40,7 +39,6 @@ from irsppl.engine.families.weights import (
     read_curve,
     reweigh,
     reweigh_by_logs,
-    room_for_futures,
     settle,
     step,
 )
@@ -100,7 +98,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
     scaled = by_atom / np.where(top > 0, top, 1.0)
     arms, size = mu.shape
     atoms = by_atom.shape[1]
-    return Points(
+    made = Points(
         weights,
         np.array(values, np.float64),
         mu,
@@ -120,6 +118,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         np.zeros((0, size), np.float32),
         np.zeros(1, np.bool_),
     )
+    return Points(*map(lined_up, made))
 
 
 @implements(verbs.reset, Points)

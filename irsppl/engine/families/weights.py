@@ -365,18 +365,11 @@ def add_draws(
         r = np.float32(counts[min(c, last)] * (c < atoms))
         s = np.float32(counts[min(d, last)] * (d < atoms))
         b, c, d = min(b, last), min(c, last), min(d, last)
-        shift = (p * logs[a, point] + q * logs[b, point]) + (
-            r * logs[c, point] + s * logs[d, point]
-        )
-        _add_four(
-            scores,
-            logs[a, low:high],
-            logs[b, low:high],
-            logs[c, low:high],
-            logs[d, low:high],
-            (p, q, r, s),
-            shift,
-        )
+        shift = p * logs[a, point] + q * logs[b, point]
+        shift += r * logs[c, point] + s * logs[d, point]
+        first, second = logs[a, low:high], logs[b, low:high]
+        third, fourth = logs[c, low:high], logs[d, low:high]
+        _add_four(scores, first, second, third, fourth, (p, q, r, s), shift)
 
 
 @njit(**INLINE)
@@ -402,12 +395,6 @@ def log32(x: np.float32) -> np.float32:
     y = y * s + np.float32(2.0)
     log = np.float32(whole) * np.float32(LOG_2) + t * y
     return log if x > SMALLEST else np.float32(LEAST_LOG)
-
-
-def finite_logs(likelihood: NDArray) -> Singles:
-    """Logarithms on the host, of zero very low instead: they are multiplied by counts."""
-    with np.errstate(divide="ignore"):
-        return np.maximum(np.log(likelihood), LEAST_LOG).astype(np.float32)
 
 
 @njit(**SUMS)
@@ -505,20 +492,3 @@ def narrow(row: Singles, low: int, high: int, least: float) -> tuple[int, int]:
                 return low, high
         high -= BLOCK
     return low, high
-
-
-def room_for_futures(
-    arms: int, horizon: int, points: int
-) -> tuple[Ints, Ints, Ints, Singles, Floats, Floats, Ints]:
-    """Of each arm a point, its place, rewards drawn; the path, scale, trail and ends after each."""
-    each = (arms, horizon + 1)
-    point, place, drawn = np.zeros((3, arms), np.int64)
-    path, ends = np.empty((*each, points), np.float32), np.zeros((*each, 2), np.int64)
-    return point, place, drawn, path, np.empty(each), np.empty(each), ends
-
-
-def blocks(array: NDArray, axis: int, fill: str) -> NDArray:
-    """The array with whole blocks of points: what is added is "zero", or as the "last" one."""
-    more = -array.shape[axis] % BLOCK
-    pad = [(0, more if i == axis else 0) for i in range(array.ndim)]
-    return np.pad(array, pad) if fill == "zero" else np.pad(array, pad, mode="edge")
