@@ -281,10 +281,12 @@ class Experiment(Kept):
                     changed[period] = value
             told = [self._apply("tell", period=p, reward=value) for p, value in fresh.items()]
             told += [self._apply("correct", period=p, reward=v) for p, v in changed.items()]
-            self._append(tx, *told)
-            if changed:
+            if changed:  # snapshots hold what had been told before
+                store.append(tx, told)
                 store.drop_snapshots(tx)
                 self._load(tx)
+            else:
+                self._append(tx, *told)
 
     def _check_reward(self, state: State, period: int, reward: float) -> None:
         arm = state.arms[period]
