@@ -3,13 +3,15 @@
 Each figure is a ratio of two measurements of one run: the same policy, K = 3, T = 100, one core.
 "kernel" is the policy alone on given futures; "simulate" also draws futures and accounts for them.
 Times are those of the process on its core, so that a busy machine does not enter them; "two cores",
-with --two-cores, is one thread's wall time over that of two and wants a quiet machine.
+with --two-cores, is the wall time on one core over that on two and wants a quiet machine.
 Run: python benchmarks/engine.py [--paths 200] [--only quadrature,delay]
      python benchmarks/engine.py --rules: every other rule on Beta-Bernoulli, Gaussian and
      logistic-normal arms, against `ts` on Beta-Bernoulli ones.
 """
 
 import argparse
+import contextlib
+import os
 import time
 
 import jax
@@ -144,14 +146,38 @@ def kernel_seconds(bandit, policy, paths):
     few = (None if field is None else field[:2] for field in fields)
     kernel.paths(futures.rewards[:2], seeds[:2], *few)
 
-    def one():
-        kernel.paths(futures.rewards, seeds, *fields)
+    def run(threads=1):
+        kernel.paths(futures.rewards, seeds, *fields, threads=threads)
 
-    def two():
-        kernel.paths(futures.rewards, seeds, *fields, threads=2)
+    return min(timed(run) for _ in range(3)) / paths, gain(run)
 
-    walls = [min(timed(run, time.perf_counter) for _ in range(3)) for run in (one, two)]
-    return min(timed(one) for _ in range(3)) / paths, walls[0] / walls[1]
+
+def gain(run):
+    """What the second core is worth: the wall time on one core alone, over that on two.
+
+    The whole process is held on one core for the former, XLA's threads too. Runs that end within
+    milliseconds are repeated, each one waiting for its threads.
+    """
+    times = max(1, int(0.2 / timed(run, time.perf_counter)))
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return np.nan
+    walls = {1: [], 2: []}
+    for _ in range(3):
+        for count, own in walls.items():
+            hold(cores[:count])
+            start = time.perf_counter()
+            for _ in range(times):
+                run(count)
+            own.append(time.perf_counter() - start)
+    return min(walls[1]) / min(walls[2])
+
+
+def hold(cores):
+    """Every thread of this process on these cores."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
 
 
 def simulate_seconds(bandit, policy, paths):
