@@ -36,6 +36,9 @@ function that creates an array cannot use these options.
 """
 if hasattr(DefaultOptions, "_nrt"):
     KERNEL["_nrt"] = False
+# By numba's rules what inlined code calls is inlined with it. Within a function that long, tight
+# loops lose registers: these stay functions of their own.
+APART: Final = {**KERNEL, "forceinline": False}
 
 # numba promotes uint64 with a signed literal to float64, so every constant that meets a uint64
 # must be a uint64 itself.
