@@ -36,7 +36,7 @@ from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
 from irsppl.penalties import find_penalty
 from irsppl.penalties._base import after_pending_batch
-from irsppl.penalties._replay import can_replay, news
+from irsppl.penalties._replay import News, can_replay
 from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck, FunctionPolicy, PlainPolicy
@@ -285,8 +285,8 @@ def simulate(
     if not bandit.arrivals.late:
         bandit = bandit.trimmed(int(bandit.remaining))
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
-    total = num_replications
-    play = _Play(bandit, named, key, first, total, means, outcomes, per_period, steady, workers)
+    total, news = num_replications, News(bandit) if steady else None
+    play = _Play(bandit, named, key, first, total, means, outcomes, per_period, news, workers)
     compiled = all(find_kernel(policy, bandit) is not None for policy in named.values())
     title, plan = ", ".join(named)[:40], chunks(bandit, num_replications, compiled)
     if client is None:
@@ -309,7 +309,7 @@ class _Play:
     means: Array | None
     outcomes: Outcome | None
     per_period: bool
-    steady: bool
+    news: News | None
     workers: int | None
     # Made once, for they may plan ahead.
     players: list[Play] | None = None
@@ -356,8 +356,8 @@ class _Play:
                 rows[-1]["ess"] = np.full(count, np.nan) if played.ess is None else played.ess
                 rows[-1]["poor"] = np.zeros(count, bool) if played.poor is None else played.poor
                 rows[-1]["moved"] = np.full(count, played.moved)
-            if self.steady:
-                rows[-1]["news"] = news(bandit, futures, actions)
+            if self.news is not None:
+                rows[-1]["news"] = self.news(futures, actions)
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 

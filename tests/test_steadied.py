@@ -6,7 +6,7 @@ import pytest
 
 import irsppl
 from irsppl.certificates import penalties_for
-from irsppl.penalties._replay import news, steadied
+from irsppl.penalties._replay import News, steadied
 
 from .oracles import enumerate as enumeration
 from .test_leave_one_out import FAMILIES
@@ -48,7 +48,7 @@ def test_news_has_mean_zero_under_any_policy(case, seed):
     """By enumeration of all outcomes, to rounding (the tables' float32 does not matter)."""
     bandit, problem = CASES[case]
     batch, probabilities, _ = all_outcomes(problem)
-    columns = news(bandit, batch, played(np.asarray(batch.rewards), seed))
+    columns = News(bandit)(batch, played(np.asarray(batch.rewards), seed))
     # The first and the last column need the true means, which are not enumerated.
     mean = probabilities @ columns[:, 1:-1]
     assert np.abs(columns[:, 1:-1]).max() > 0.05

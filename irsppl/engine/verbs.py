@@ -16,12 +16,17 @@ from typing import Any, NoReturn
 
 from numba.extending import overload
 
-from irsppl.inner.cpu.compiling import njit
+from irsppl.inner.cpu.compiling import Inlined, njit
 from irsppl.inner.cpu.rng import KERNEL
 
 OPTIONS = {name: value for name, value in KERNEL.items() if name != "cache"}
 # A part is passed by value, field by field, array by array: a call costs more than most verbs do.
-INLINE = {**OPTIONS, "forceinline": True}
+INLINE = {
+    **OPTIONS,
+    "forceinline": True,
+    "no_cpython_wrapper": True,
+    "pipeline_class": Inlined,
+}
 
 
 def implements(verb: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[[Any], Any]:

@@ -33,37 +33,49 @@ def can_replay(bandit: Bandit) -> bool:
     )
 
 
-def news(bandit: Bandit, futures: Outcome, actions: np.ndarray) -> np.ndarray:
-    """[S, C]: columns of mean zero under any policy that does not look ahead.
+class News:
+    """What the rewards of paths brought beyond expectation; holds what all paths share."""
 
-    futures: S of them, drawn from the belief; actions [S, T]: the arms that were pulled.
-    """
-    from irsppl.inner.cpu.replay import replay
+    def __init__(self, bandit: Bandit):
+        self.bandit, belief = bandit, bandit.belief
+        self.binary = isinstance(belief, beliefs.BetaBernoulli)
+        self.found = moments(belief)
+        limits = (0.0, 1.0) if self.binary else None
+        self.options = options(self.found.mean, self.found.sd, limits)
+        self.best = exact_max_after(bandit, None)
 
-    belief, count = bandit.belief, len(actions)
-    means = host_future_means(bandit, futures)
-    assert means is not None
-    means = means[:count]
-    horizon = means.shape[2] - 1
-    found = moments(belief)
-    rewards = np.asarray(futures.rewards, np.float64)[:count, :, :horizon]
-    sds = path_sds(belief, rewards, means)
-    if sds is None:
-        worth = found.worth[None, :, None] + np.arange(horizon + 1)[None, None, :]
-        sds = np.sqrt(means * (1 - means) / (worth + 1))
-    binary = isinstance(belief, beliefs.BetaBernoulli)
-    edges, lams = options(found.mean, found.sd, (0.0, 1.0) if binary else None)
-    paths = (actions, means, sds, found.worth)
-    believed, second, *first = replay(*paths, edges, lams, binary).T
-    truth = np.asarray(futures.means, np.float64)[:count]
-    pulls = np.stack([(actions == a).sum(axis=1) for a in range(bandit.num_arms)], axis=1)
-    columns = [(pulls * truth).sum(axis=1) - believed, *first]
-    if isinstance(belief, _OWN_VARIANCES):
-        columns.append(second)
-    best = exact_max_after(bandit, None)
-    if best is not None:
-        columns.append(horizon * (truth.max(axis=1) - best))
-    return np.stack(columns, axis=1)
+    def __call__(self, futures: Outcome, actions: np.ndarray) -> np.ndarray:
+        """[S, C]: columns of mean zero under any policy that does not look ahead.
+
+        futures: S of them, drawn from the belief; actions [S, T]: the arms that were pulled.
+        """
+        from irsppl.inner.cpu.replay import replay
+
+        bandit, belief, count, worth = (
+            self.bandit,
+            self.bandit.belief,
+            len(actions),
+            self.found.worth,
+        )
+        means = host_future_means(bandit, futures)
+        assert means is not None
+        means = means[:count]
+        horizon = means.shape[2] - 1
+        rewards = np.asarray(futures.rewards, np.float64)[:count, :, :horizon]
+        sds = path_sds(belief, rewards, means)
+        if sds is None:
+            known = worth[None, :, None] + np.arange(horizon + 1)[None, None, :]
+            sds = np.sqrt(means * (1 - means) / (known + 1))
+        paths = (actions, means, sds, worth)
+        believed, second, *first = replay(*paths, *self.options, self.binary).T
+        truth = np.asarray(futures.means, np.float64)[:count]
+        pulls = np.stack([(actions == a).sum(axis=1) for a in range(bandit.num_arms)], axis=1)
+        columns = [(pulls * truth).sum(axis=1) - believed, *first]
+        if isinstance(belief, _OWN_VARIANCES):
+            columns.append(second)
+        if self.best is not None:
+            columns.append(horizon * (truth.max(axis=1) - self.best))
+        return np.stack(columns, axis=1)
 
 
 def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:

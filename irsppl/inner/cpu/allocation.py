@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.rng import KERNEL
+from irsppl.inner.cpu.rng import APART, KERNEL
 
 PAD: Final = 8  # guard cells on either side of a row: as many shifts as the convolution has a pass
 
@@ -111,7 +111,7 @@ def _cap(row: NDArray, total: int, least: float, floor: float) -> int:
     return max(m, 0)
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def solve(
     cells: NDArray,
     marks: Ints,

@@ -22,6 +22,8 @@ from typing import Any
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.serialize import dumps
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 from numba.misc.appdirs import AppDirs
@@ -161,3 +163,29 @@ def njit(cache: bool = False, **options: Any) -> Callable[[Any], Any]:
         return compiled
 
     return compile
+
+
+class _InlinedCode(JITCodeLibrary):
+    """Code that runs as a part of its callers only: no machine code is made of it alone."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """No Python object is reached from kernels, nor from those that were read from disk."""
+
+
+class Inlined(Compiler):
+    """For functions that are inlined wherever they are called: kernels compile sooner."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any):
+        super().__init__(typing, target, _InlinedCode(target.codegen(), "inlined"), *rest)

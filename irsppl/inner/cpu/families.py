@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from irsppl.inner.arrays import Floats, Words
 from irsppl.inner.cpu import rng
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.rng import KERNEL
+from irsppl.inner.cpu.rng import APART, KERNEL
 
 BETA_BERNOULLI: Final = 0
 NORMAL_NORMAL: Final = 1
@@ -69,7 +69,7 @@ def sample_sum(state: Words, family: int, xi: float, nu: float, noise_sd: float,
     return rng.gamma(state, np.float64(n)) * xi / rng.gamma(state, nu + 1.0)
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def sample_path(
     state: Words,
     family: int,

@@ -19,17 +19,24 @@ from irsppl.inner.cpu.one_armed import REACH, binary_slopes
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.solo import between, slopes_row, slopes_table
 
-_ROOT_HALF = math.sqrt(0.5)
+# The normal law between -6 and 6, near enough.
+_FAR, _STEPS = 6, 32
+_NORMAL = scipy.special.ndtr(np.arange(-_FAR * _STEPS, _FAR * _STEPS + 1) / _STEPS)
 # 0/1 rewards: pulls beyond which a Beta arm is near enough to Gaussian, and ends of its tables.
 _KEPT = 150
 _KINDS = 7
+# Less likely cells do not count: slopes may be anything that is known before the reward.
+_COUNTS = 1e-3
 _ENDS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0])
 
 
 @njit(**KERNEL)
 def _cdf_row(mean: float, sd: float, edges: Floats, out: Floats) -> None:
+    steps = _STEPS / sd
     for e in range(len(edges)):
-        out[e] = 0.5 * math.erfc((mean - edges[e]) / sd * _ROOT_HALF)
+        at = min(max((edges[e] - mean) * steps + _FAR * _STEPS, 0.0), 2.0 * _FAR * _STEPS - 1e-6)
+        i = int(at)
+        out[e] = _NORMAL[i] + (at - i) * (_NORMAL[i + 1] - _NORMAL[i])
 
 
 @njit(**KERNEL)
@@ -45,6 +52,26 @@ def _beta_row(
         else:
             cdf[e] = min(cdf[e] + power[e] / beta, 1.0)
             power[e] = max(power[e] * (1.0 - edges[e]) * worth / beta, 1e-300)
+
+
+@njit(**KERNEL)
+def _weigh(cdfs: Floats, a: int, under: Floats, weights: Floats, cells: Ints) -> int:
+    """Where the best of the other arms may lie: how many cells count, which, and how much.
+
+    under: its probability to lie in a cell or below.
+    """
+    below, used = 0.0, 0
+    for g in range(len(under)):
+        above = 1.0
+        if g < len(under) - 1:
+            for b in range(len(cdfs)):
+                if b != a:
+                    above *= cdfs[b, g]
+        if above - below > _COUNTS:
+            cells[used], weights[used] = g, above - below
+            used += 1
+        below = under[g] = above
+    return used
 
 
 @njit(**KERNEL)
@@ -64,12 +91,15 @@ def _replay(
     start_powers: Floats,
     cdfs: Floats,
     powers: Floats,
+    under: Floats,
+    weights: Floats,
     counts: Ints,
+    stale: NDArray[np.bool_],
+    cells: Ints,
     out: Floats,
 ) -> None:
     paths, periods = actions.shape
     arms = means.shape[1]
-    cells = len(lams)
     for p in range(paths):
         of_sd = p if len(sds) > 1 else 0
         for a in range(arms):
@@ -78,8 +108,8 @@ def _replay(
                 for e in range(len(edges)):
                     cdfs[a, e] = start_cdfs[a, e]
                     powers[a, e] = start_powers[a, e]
-            else:
-                _cdf_row(means[p, a, 0], sds[of_sd, a, 0], edges, cdfs[a])
+            stale[a] = kept == 0
+        last, used = -1, 0
         believed, second = 0.0, 0.0
         for k in range(_KINDS):
             out[p, 2 + k] = 0.0
@@ -95,8 +125,15 @@ def _replay(
             if left > 0:
                 worth_now = worth[a] + n
                 row, scale = slopes_row(worth_now, left)
-                slope, bend, better = 0.0, 0.0, 0.0
-                below = 0.0
+                slope, bend = 0.0, 0.0
+                # How good the best of the others may be has not changed while one arm is pulled.
+                if a != last:
+                    for b in range(arms):
+                        if stale[b] and b != a:
+                            m = counts[b]
+                            _cdf_row(means[p, b, m], sds[of_sd, b, m], edges, cdfs[b])
+                            stale[b] = False
+                    last, used = a, _weigh(cdfs, a, under, weights, cells)
                 # Few 0/1 rewards are far from Gaussian: a table of Beta arms, between two ends.
                 pulled = int(worth_now - 2.0 + 0.5)
                 exact = kept > 0 and 0 <= pulled < kept
@@ -109,25 +146,19 @@ def _replay(
                         low_end += 1
                     of_end = (end - ends[low_end]) / (ends[low_end + 1] - ends[low_end])
                     of_end = min(max(of_end, 0.0), 1.0)
-                for g in range(cells):
-                    above = 1.0
-                    if g < cells - 1:
-                        for b in range(arms):
-                            if b != a:
-                                above *= cdfs[b, g]
-                    weight = above - below
-                    below = above
-                    if lams[g] < mean:
-                        better += weight
-                    if weight > 1e-6:
-                        if exact:
-                            c = low_end * cells + g
-                            one, two = near[start, c], near[start, c + cells]
-                            slope += weight * ((1.0 - of_end) * one + of_end * two)
-                            continue
-                        here = between(table, row, ((mean - lams[g]) / sd + REACH) / step)
-                        slope += weight * here[0]
-                        bend += weight * here[1]
+                worse = np.searchsorted(lams, mean)
+                better = under[worse - 1] if worse > 0 else 0.0
+                steps = 1.0 / (sd * step)
+                for i in range(used):
+                    g = cells[i]
+                    if exact:
+                        c = low_end * len(lams) + g
+                        one, two = near[start, c], near[start, c + len(lams)]
+                        slope += weights[i] * ((1.0 - of_end) * one + of_end * two)
+                        continue
+                    here = between(table, row, (mean - lams[g]) * steps + REACH / step)
+                    slope += weights[i] * here[0]
+                    bend += weights[i] * here[1]
                 if exact:  # the table is per reward, not per change of the mean
                     slope, scale = slope * (worth_now + 1.0), 1.0
                 change = after - mean
@@ -147,7 +178,7 @@ def _replay(
                 worth_now = worth[a] + n
                 _beta_row(mean * worth_now, worth_now, after > mean, edges, cdfs[a], powers[a])
             else:
-                _cdf_row(after, sd_after, edges, cdfs[a])
+                stale[a] = True
         out[p, 0], out[p, 1] = believed, second
 
 
@@ -186,7 +217,15 @@ def replay(
         starts[1] = np.exp(
             scipy.special.xlogy(a, x) + scipy.special.xlog1py(b, -x) - scipy.special.betaln(a, b)
         )
-    work = (np.empty((arms, len(edges))), np.empty((arms, len(edges))), np.empty(arms, np.int64))
+    work = (
+        np.empty((arms, len(edges))),
+        np.empty((arms, len(edges))),
+        np.empty(len(lams)),
+        np.empty(len(lams)),
+        np.empty(arms, np.int64),
+        np.empty(arms, np.bool_),
+        np.empty(len(lams), np.int64),
+    )
     tables = (table, step, near, kept, ends)
     rest = (np.ascontiguousarray(edges), lams, *tables, *starts, *work, out)
     _replay(np.ascontiguousarray(actions, np.int16), means, sds, worth, *rest)

@@ -19,10 +19,16 @@ from numpy.typing import NDArray
 from irsppl.inner.arrays import Words
 from irsppl.inner.cpu.compiling import njit
 
-KERNEL: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
+KERNEL: Final[dict[str, Any]] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
 """Options of every kernel that allocates nothing: pass as ``njit(**KERNEL)``.
 
-The numpy error model leaves out the test for a zero divisor, which would stop vectorisation.
+The numpy error model leaves out the test for a zero divisor, which would stop vectorisation. No
+kernel is called from C, and a wrapper for that would take time to compile.
 Where numba has the (private) switch, reference counts are left out too: a function that takes an
 array and contains a loop otherwise pays two atomic operations a call, which made the samplers
 below two to seven times slower.  The owner of the arrays must be a caller that counts, so a
@@ -30,6 +36,9 @@ function that creates an array cannot use these options.
 """
 if hasattr(DefaultOptions, "_nrt"):
     KERNEL["_nrt"] = False
+# By numba's rules what inlined code calls is inlined with it. Within a function that long, tight
+# loops lose registers: these stay functions of their own.
+APART: Final = {**KERNEL, "forceinline": False}
 
 # numba promotes uint64 with a signed literal to float64, so every constant that meets a uint64
 # must be a uint64 itself.
