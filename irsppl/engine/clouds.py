@@ -255,10 +255,9 @@ class CloudPlay:
     def _asked(self, g: int, who: np.ndarray) -> renewal.Asked:
         stage, clouds, own = self.stage, self.clouds, self._cloud_of(who)
         points, dtype = self.start.part.shape[1], self.upkeep.inflation.dtype
-        before = clouds.weights[who] if self.start.held.joint else clouds.weights[who, own]
         return renewal.Asked(
             self.z[g][who, self._places(who)],
-            before[:, :points],
+            clouds.weights[who, own, :points],
             clouds.new[who, :points],
             stage.record[who, own].astype(dtype),
             stage.record_arms[who, own].astype(np.int32),
