@@ -37,9 +37,9 @@ def gittins_at(table, remaining, successes, failures):
     return table[place]
 
 
-def lagrangian_value(alpha, beta, multipliers, weights=None, tau=0.0):
+def lagrangian_value(alpha, beta, multipliers, tau=0.0):
     """L(lambda), an upper bound on V* for any multipliers [T], and a (sub)gradient [T]."""
-    relaxation = Relaxation(alpha, beta, len(multipliers), weights)
+    relaxation = Relaxation(alpha, beta, len(multipliers))
     relaxation.allocate()
     return relaxation.objective(np.asarray(multipliers, float), tau)
 
