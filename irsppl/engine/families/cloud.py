@@ -42,15 +42,15 @@ class SeparateClouds(NamedTuple):
     mu: Floats  # [S + 1, K, N]
     mu32: Singles
     likelihood: Singles  # [S + 1, K, R, N]
+    logs: Singles  # [S + 1, K, R, N] of the likelihood
     law: Singles  # [S + 1, K, N, R]
     weights: Floats  # [S, K, N]
     sums: Floats  # [S, K, N / BLOCK]
     means: Floats  # [S, K]
-    span: Ints  # [S, K, 2]
-    logs: Singles  # [S + 1, K, R, N] of the likelihood
     new: Floats  # [S, N] with the newest reward, where that calls for a move
-    few: NDArray[np.bool_]  # as in `Points`
     work: Work
+    span: Ints  # [S, K, 2]
+    few: NDArray[np.bool_]  # as in `Points`
 
 
 class JointClouds(NamedTuple):
@@ -59,47 +59,64 @@ class JointClouds(NamedTuple):
     slot: Ints  # [S]
     values: Floats  # [K, R]
     mu: Floats  # [S + 1, K, N]
-    order: Ints  # [S + 1, K, N]
     mu32: Singles  # in the arm's own order
-    ordered: Singles  # [S + 1, K, R, N] likelihoods in the arm's own order
     likelihood: Singles  # [S + 1, K, R, N] in the points' order
-    plain_mu: Singles  # [S + 1, K, N]
+    logs: Singles  # [S + 1, K, R, N]
     law: Singles  # [S + 1, K, N, R]
     weights: Floats  # [S, 1, N]
     sums: Floats  # [S, 1, N / BLOCK]
     means: Floats  # [S, K]
-    logs: Singles  # [S + 1, K, R, N] in the points' order
     new: Floats  # [S, N] with the newest reward, where that calls for a move
+    work: Work
+    span: Ints  # [K, 2], as in `JointPoints`
+    order: Ints  # [S + 1, K, N]
+    ordered: Singles  # [S + 1, K, R, N] likelihoods in the arm's own order
+    plain_mu: Singles  # [S + 1, K, N]
     reach: Ints  # this and all below as in `JointPoints`
-    span: Ints
     fits: Singles
     spare: Singles
-    work: Work
 
 
-def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> SeparateClouds:
-    """Room for `count` replications; futures of so many rewards; moving: points may change."""
+def make_clouds(
+    start: Tables, count: int, horizon: int, moving: bool, joint: bool, separable: bool
+) -> SeparateClouds | JointClouds:
+    """Room for `count` replications; futures of so many rewards; moving: points may change.
+
+    joint: arms share their latents; separable: the rule is V-Zero-separable.
+    """
     arms, atoms, points = start.mass.shape
-    size = whole_blocks(points)
-    rows = count + 1 if moving else 1
-    made = SeparateClouds(
+    size, rows, own = whole_blocks(points), count + 1 if moving else 1, 1 if joint else arms
+    common = (
         np.zeros(count, np.int64),
         start.values,
         room((rows, arms, size)),
         room((rows, arms, size), np.float32),
         room((rows, arms, atoms, size), np.float32),
-        room((rows, arms, size, atoms), np.float32),
-        room((count, arms, size)),
-        room((count, arms, size // BLOCK)),
-        room((count, arms)),
-        np.zeros((count, arms, 2), np.int64),
         room((rows, arms, atoms, size), np.float32),
+        room((rows, arms, size, atoms), np.float32),
+        room((count, own, size)),
+        room((count, own, size // BLOCK)),
+        room((count, arms)),
         room((count, size)),
-        np.full(1, moving),
         work_arrays(arms, horizon, size, atoms),
     )
-    rows_of_start = np.zeros(arms, np.int64)
-    place(made, rows_of_start, np.arange(arms), start.mu[:, None, :], start.mass[:, None])
+    if not joint:
+        separate = SeparateClouds(*common, np.zeros((count, arms, 2), np.int64), np.full(1, moving))
+        every = np.arange(arms)
+        place(separate, np.zeros_like(every), every, start.mu[:, None, :], start.mass[:, None])
+        return separate
+    made = JointClouds(
+        *common,
+        np.zeros((arms, 2), np.int64),
+        room((rows, arms, size), np.int64),
+        room((rows, arms, atoms, size), np.float32),
+        room((rows, arms, size), np.float32),
+        np.zeros(2, np.int64),
+        room((arms, horizon if separable else 0, size), np.float32),
+        room((3, size), np.float32),
+    )
+    first = np.zeros(1, np.int64)
+    place(made, first, first, start.mu[None], start.mass[None])
     return made
 
 
@@ -157,40 +174,6 @@ def tabulate(mass: Any, likelihood: Any, logs: Any, law: Any) -> None:
         for r in range(atoms):
             for j in range(start, stop):
                 law[j, r] = mass[r, j] + (law[j, r - 1] if r > 0 else np.float32(0.0))
-
-
-def joint_clouds(
-    start: Tables, count: int, horizon: int, moving: bool, separable: bool
-) -> JointClouds:
-    """The same for shared latents; separable: whether the rule is V-Zero-separable."""
-    arms, atoms, points = start.mass.shape
-    size = whole_blocks(points)
-    rows = count + 1 if moving else 1
-    length = horizon if separable else 0
-    made = JointClouds(
-        np.zeros(count, np.int64),
-        start.values,
-        room((rows, arms, size)),
-        room((rows, arms, size), np.int64),
-        room((rows, arms, size), np.float32),
-        room((rows, arms, atoms, size), np.float32),
-        room((rows, arms, atoms, size), np.float32),
-        room((rows, arms, size), np.float32),
-        room((rows, arms, size, atoms), np.float32),
-        room((count, 1, size)),
-        room((count, 1, size // BLOCK)),
-        room((count, arms)),
-        room((rows, arms, atoms, size), np.float32),
-        room((count, size)),
-        np.zeros(2, np.int64),
-        np.zeros((arms, 2), np.int64),
-        room((arms, length, size), np.float32),
-        room((3, size), np.float32),
-        work_arrays(arms, horizon, size, atoms),
-    )
-    first = np.zeros(1, np.int64)
-    place(made, first, first, start.mu[None], start.mass[None])
-    return made
 
 
 # ------------------------------------------------------------------ verbs

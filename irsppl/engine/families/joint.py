@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.families.memory import Work, blocks, finite_logs, lined_up, work_arrays
+from irsppl.engine.families.memory import Work, blocks, likelihoods, lined_up, work_arrays
 from irsppl.engine.families.points import along, take_in
 from irsppl.engine.families.weights import (
     BLOCK,
@@ -62,10 +62,7 @@ def joint_points(
     weights = blocks(np.array(weights, np.float64), 0, "zero")
     mu = np.ascontiguousarray(blocks(np.asarray(mu, np.float64), 0, "last").T)
     law = blocks(np.asarray(likelihood, np.float64), 0, "last")
-    law = np.ascontiguousarray(np.moveaxis(law, 1, 0))
-    by_atom = np.ascontiguousarray(np.moveaxis(law, 1, 2))
-    top = by_atom.max(axis=2, keepdims=True)
-    scaled = by_atom / np.where(top > 0, top, 1.0)
+    scaled, logs, law = likelihoods(np.ascontiguousarray(np.moveaxis(law, 1, 0)))
     order = np.argsort(mu, axis=1, kind="stable")
     arms, size = mu.shape
     length = horizon if separable else 0
@@ -74,8 +71,8 @@ def joint_points(
         np.array(values, np.float64),
         mu,
         scaled,
-        finite_logs(scaled),
-        np.cumsum(law, axis=2),
+        logs,
+        law,
         order,
         np.take_along_axis(mu, order, axis=1).astype(np.float32),
         np.take_along_axis(scaled, order[:, None, :], axis=2).astype(np.float32),
@@ -89,7 +86,7 @@ def joint_points(
         np.empty((arms, length, size), np.float32),
         np.empty((3, size), np.float32),
     )
-    work = work_arrays(arms, horizon, size, by_atom.shape[1])
+    work = work_arrays(arms, horizon, size, scaled.shape[1])
     return JointPoints._make([*map(lined_up, fields), work])
 
 

@@ -77,6 +77,17 @@ def blocks(array: NDArray, axis: int, fill: str) -> NDArray:
     return np.pad(array, pad) if fill == "zero" else np.pad(array, pad, mode="edge")
 
 
+def likelihoods(law: NDArray) -> tuple[Floats, Singles, Floats]:
+    """From probabilities [K, N, R]: rows by atom [K, R, N], their logarithms, sums along R.
+
+    Only ratios between points matter: the largest of a row is 1, which keeps weights in range.
+    """
+    by_atom = np.ascontiguousarray(np.moveaxis(law, 1, 2))
+    top = by_atom.max(axis=2, keepdims=True)
+    scaled = by_atom / np.where(top > 0, top, 1.0)
+    return scaled, finite_logs(scaled), np.cumsum(law, axis=2)
+
+
 def finite_logs(likelihood: NDArray) -> Singles:
     """Logarithms on the host, of zero very low instead: they are multiplied by counts."""
     with np.errstate(divide="ignore"):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.families.memory import Work, blocks, finite_logs, lined_up, work_arrays
+from irsppl.engine.families.memory import Work, blocks, likelihoods, lined_up, work_arrays
 from irsppl.engine.families.weights import (
     BLOCK,
     LEAST_SHARE,
@@ -78,19 +78,15 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
     weights, mu = (np.take_along_axis(np.asarray(x, np.float64), order, 1) for x in (weights, mu))
     likelihood = np.take_along_axis(np.asarray(likelihood, np.float64), order[:, :, None], axis=1)
     weights, mu = blocks(weights, 1, "zero"), blocks(mu, 1, "last")
-    likelihood = blocks(likelihood, 1, "last")
-    by_atom = np.ascontiguousarray(np.moveaxis(likelihood, 1, 2))
-    # Only ratios between points matter: the largest of a row is 1, which keeps weights in range.
-    top = by_atom.max(axis=2, keepdims=True)
-    scaled = by_atom / np.where(top > 0, top, 1.0)
+    scaled, logs, law = likelihoods(blocks(likelihood, 1, "last"))
     arms, size = mu.shape
     fields = (
         weights,
         np.array(values, np.float64),
         mu,
         scaled,
-        finite_logs(scaled),
-        np.cumsum(likelihood, axis=2),
+        logs,
+        law,
         mu.astype(np.float32),
         scaled.astype(np.float32),
         np.empty((arms, size)),
@@ -99,7 +95,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         np.zeros((arms, 2), np.int64),
         np.zeros(1, np.bool_),
     )
-    work = work_arrays(arms, horizon, size, by_atom.shape[1])
+    work = work_arrays(arms, horizon, size, scaled.shape[1])
     return Points._make([*map(lined_up, fields), work])
 
 
