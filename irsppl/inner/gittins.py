@@ -182,20 +182,17 @@ def _fill_chunk(alpha: float, beta: float, horizon: int, rates: Floats, table: S
 
 
 @njit(cache=True, nogil=True)
-def _fill_gaps(alpha: float, beta: float, horizon: int, table: Singles) -> int:
-    """Solve singly the few states that rounding at a chunk's edge left out; how many."""
+def _fill_gaps(alpha: float, beta: float, horizon: int, table: Singles) -> None:
+    """Solve singly the few states that rounding at a chunk's edge left out."""
     value = np.empty(horizon + 1)
     pulls = np.empty(horizon + 1)
-    filled = 0
     place = 0
     for total in range(1, horizon + 1):
         for n in range(total):
             for s in range(n + 1):
                 if np.isnan(table[place]):
                     table[place] = _newton(alpha + s, beta + n - s, total - n, value, pulls)
-                    filled += 1
                 place += 1
-    return filled
 
 
 def index_table(alpha: float, beta: float, horizon: int, *, num_rates: int = 2000) -> Singles:
