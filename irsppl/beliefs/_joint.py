@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -22,10 +22,8 @@ from irsppl.beliefs._points import (
     sample_rewards,
     value_likelihoods,
 )
+from irsppl.beliefs._types import ArmModel, Params
 from irsppl.outcomes import Outcome
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
 
 
 class JointPoints(PointBelief):
