@@ -264,9 +264,9 @@ class Points(PointBelief, ExactLaws):
         for model, params in zip(self.models, self.params, strict=True):
             assert model.reward_values is not None
             values = jnp.asarray(model.reward_values, self.mu.dtype)
-            table = jax.vmap(lambda p, m=model, v=values: log_likelihoods(m, p, v))
-            parts.append(table(params))  # [G, 2, N]
-        low, high = jnp.moveaxis(self._join(parts), 1, 0)
+            table = jax.vmap(lambda p, m=model, v=values: _table(m, p, v))
+            parts.append(table(params))  # [G, N, 2]
+        low, high = jnp.moveaxis(self._join(parts), -1, 0)
         came = jnp.arange(horizon + 1, dtype=self.mu.dtype)[None, :, None]
         rest = jnp.maximum(n - came, 0)
         # A value that did not come up says nothing, however unlikely it was: 0 * -inf is 0.
@@ -360,7 +360,7 @@ def _in_double(model: ArmModel, params: Params, values: np.ndarray, arm: Any) ->
             for name, leaf in host.items()
         }
         arm = None if arm is None else jnp.asarray(arm)
-        return np.asarray(_value_table(model, at, jnp.asarray(values), arm)).T
+        return np.asarray(_value_table(model, at, jnp.asarray(values), arm))
 
 
 def best_of(points: Float[Array, "K M"], weights: Float[Array, "K M"]) -> Float[Array, ""]:
@@ -378,7 +378,13 @@ def means_at(model: ArmModel, params: Params) -> Float[Array, "G N"]:
     return jax.vmap(jax.vmap(lambda p: model.mean(p)))(params)
 
 
-_value_table = eqx.filter_jit(log_likelihoods)
+def _table(model: ArmModel, params: Params, values: Array, arm: Any = None) -> Array:
+    """[N, C]: log-likelihood of each possible reward at each point."""
+    at = jax.vmap(lambda p, r: model.log_likelihood(p, r, arm), in_axes=(None, 0))
+    return jax.vmap(at, in_axes=(0, None))(params, values)
+
+
+_value_table = eqx.filter_jit(_table)
 
 
 def _take_rows(leaf: Array, order: Array) -> Array:
