@@ -99,7 +99,7 @@ def _constant_by_period(
         return jnp.where(arm >= 0, left - step, left), arm
 
     _, sequence = jax.lax.scan(follow, room, None, length=size)
-    return best[tuple(room)], _pulls(sequence, num_arms)
+    return best[tuple(room)], pulls_of(sequence, num_arms)
 
 
 def knapsack_groups(
@@ -246,7 +246,8 @@ def _settle(
     return gains[-1], counts.astype(jnp.int32)
 
 
-def _pulls(sequence: Array, num_arms: int) -> Array:
+def pulls_of(sequence: Int[Array, " T"], num_arms: int) -> Int[Array, " K"]:
+    """Pulls of each arm; -1 is none."""
     return jnp.sum(sequence[None, :] == jnp.arange(num_arms)[:, None], axis=1, dtype=jnp.int32)
 
 
