@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from irsppl._checks import host64, is_concrete, require_pseudo_counts, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import FiniteRewards, RewardTables
-from irsppl.beliefs._conjugate import Natural, per_arm, per_arm_keys
+from irsppl.beliefs._conjugate import Natural, path_sums, per_arm, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
 
@@ -45,6 +45,12 @@ class BetaBernoulli(Natural, FiniteRewards):
 
     def added(self, total: Any, count: Any) -> dict[str, Any]:
         return {"alpha": total, "beta": count - total}
+
+    def posteriors_along(self, rewards: Array) -> Self:
+        wins = path_sums(rewards.astype(self.alpha.dtype))
+        n = jnp.arange(rewards.shape[1] + 1, dtype=self.alpha.dtype)[None, :]
+        # In this order: the last digits of results for a key depend on it.
+        return changed(self, alpha=self.alpha[:, None] + wins, beta=self.beta[:, None] + n - wins)
 
     def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
