@@ -155,9 +155,8 @@ def lines(
     series: Mapping[str, np.ndarray],
     low: float,
     high: float,
-    unit: str = "period",
 ) -> str:
-    """Lines over `x`, with a key and a table."""
+    """Lines over periods `x`, with a key and a table."""
     wide, tall = _WIDTH - _LEFT - 10, _HEIGHT - _BELOW - 8
     reach = max(float(x[-1] - x[0]), 1.0)
     rise = high - low if high > low else 1.0
@@ -177,7 +176,7 @@ def lines(
     ends = (
         f'<text x="{_LEFT}" y="{_HEIGHT - 14}">{x[0]:.0f}</text>'
         f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 14}" text-anchor="end">{x[-1]:.0f}</text>'
-        f'<text x="{_LEFT + wide / 2}" y="{_HEIGHT - 14}" text-anchor="middle">{text(unit)}</text>'
+        f'<text x="{_LEFT + wide / 2}" y="{_HEIGHT - 14}" text-anchor="middle">period</text>'
     )
     frame = (
         f'<path d="M{_LEFT},8V{8 + tall}H{_WIDTH - 10}" fill="none" style="stroke:var(--rule)"/>'
@@ -195,7 +194,8 @@ def lines(
     )
     some = np.unique(np.linspace(0, len(x) - 1, min(len(x), _TABLE_ROWS)).astype(int))
     rows = [[f"{x[i]:.0f}", *(f"{y[i]:.4g}" for y in series.values())] for i in some]
-    return figure(name, caption, picture, table(f"{name}-table", caption, [unit, *series], rows))
+    numbers = table(f"{name}-table", caption, ["period", *series], rows)
+    return figure(name, caption, picture, numbers)
 
 
 def intervals(name: str, caption: str, rows: Sequence[tuple[str, float, float, float]]) -> str:

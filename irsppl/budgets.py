@@ -97,25 +97,25 @@ class Purse(Access):
 
     def best_constant(self, bandit: Moment, each: Array, periods: Array) -> tuple[Array, Array]:
         each = jnp.where(self.allowed(bandit), each, -jnp.inf)
-        return knapsack.knapsack_constant(each, *self._room(bandit, self.capped))
+        return knapsack.knapsack_constant(each, self._room(bandit, self.capped))
 
     def best_groups(self, bandit: Moment, total: Array, periods: Array) -> tuple[Array, Array]:
         # On a coarse grid the money might seem to buy more.
         fits = jnp.arange(total.shape[1])[None, :] <= self.most(bandit)[:, None]
         total = jnp.where(fits, total, -jnp.inf)
-        return knapsack.knapsack_groups(total, *self._room(bandit, self.capped))
+        return knapsack.knapsack_groups(total, self._room(bandit, self.capped))
 
     def best_feedback(self, bandit: Moment, each: Array, by_period: bool) -> tuple[Array, Array]:
         """Value and sequence where a pull after so many cells are spent pays `each[a, cells]`.
 
         by_period: `each[a, t, cells]`.
         """
-        return knapsack.knapsack_feedback(each, *self._room(bandit, self.capped or by_period))
+        return knapsack.knapsack_feedback(each, self._room(bandit, self.capped or by_period))
 
-    def _room(self, bandit: Moment, bounded: bool) -> tuple[Any, ...]:
+    def _room(self, bandit: Moment, bounded: bool) -> knapsack.Room:
         """bounded: the number of pulls is a state of its own beside the money."""
         limits = (self.grid_costs, self.grid_money, bandit.remaining)
-        return *limits, self.cells, bandit.size, bounded
+        return knapsack.Room(*limits, self.cells, bandit.size, bounded)
 
     def constant_values(self, bandit: Moment, each: Any, periods: np.ndarray) -> np.ndarray:
         each = np.where(np.asarray(self.allowed(bandit)), each, -np.inf)

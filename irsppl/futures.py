@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from irsppl._checks import numbered_keys
+from irsppl._fields import assemble
 from irsppl.bandit import Bandit
 from irsppl.beliefs import InKernels
 from irsppl.outcomes import Outcome
@@ -69,17 +70,14 @@ def _on_host(bandit: Bandit, key: Array, start: int, count: int, means: Array | 
         truth[:] = np.asarray(means)
     rewards = np.empty((count, arms, bandit.size), dtype)
     draw(*belief.kernel_state(), seeds, np.empty(4, np.uint64), means is not None, truth, rewards)
-    fields = [truth.astype(dtype), rewards, None, None, None]
 
     def uniforms(what: str) -> Callable[..., np.ndarray]:
         return lambda *shape: _levels(key, what, start, (count, *shape))
 
-    fields[3] = bandit.arrivals.draw(bandit, uniforms("delays"))
-    fields[4] = bandit.end.draw(bandit, uniforms("periods"))
-    made = Outcome(*(None if field is None else field[0] for field in fields))
-    return jax.tree.unflatten(
-        jax.tree.structure(made), [jnp.asarray(field) for field in fields if field is not None]
-    )
+    delays = bandit.arrivals.draw(bandit, uniforms("delays"))
+    periods = bandit.end.draw(bandit, uniforms("periods"))
+    made = {"means": truth.astype(dtype), "rewards": rewards, "delays": delays, "periods": periods}
+    return assemble(Outcome, {"belief": None, **jax.tree.map(jnp.asarray, made)})
 
 
 def _levels(key: Array, what: str, start: int, shape: tuple[int, ...]) -> np.ndarray:

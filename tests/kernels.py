@@ -17,9 +17,11 @@ from irsppl.engine.ogi import normal_index, ogi_index
 from irsppl.engine.situation import NaturalState, Situation
 from irsppl.inner import bellman
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.families import BETA_BERNOULLI, NORMAL_NORMAL, as_rows
+from irsppl.inner.cpu.families import BETA_BERNOULLI, NORMAL_NORMAL
 from irsppl.inner.lagrangian.relaxation import Relaxation
 from irsppl.policies import find_policy
+
+from .oracles.rows import as_rows
 
 
 def solve_bernoulli(alpha, beta, horizon, weights=None):
@@ -28,16 +30,16 @@ def solve_bernoulli(alpha, beta, horizon, weights=None):
 
 
 def gittins_at(table, remaining, successes, failures):
-    """Index in a `GittinsTable` with so many pulls to go after given counts."""
+    """Index in a Gittins table with so many pulls to go after given counts."""
     n = np.asarray(successes) + failures
     total = n + remaining
     place = (total - 1) * total * (total + 1) // 6 + n * (n + 1) // 2 + successes
-    return table.values[place]
+    return table[place]
 
 
-def lagrangian_value(alpha, beta, multipliers, weights=None, tau=0.0):
+def lagrangian_value(alpha, beta, multipliers, tau=0.0):
     """L(lambda), an upper bound on V* for any multipliers [T], and a (sub)gradient [T]."""
-    relaxation = Relaxation(alpha, beta, len(multipliers), weights)
+    relaxation = Relaxation(alpha, beta, len(multipliers))
     relaxation.allocate()
     return relaxation.objective(np.asarray(multipliers, float), tau)
 
@@ -173,7 +175,7 @@ def optimal(solution):
 
 
 def gittins(found, group):
-    return tables.Gittins(np.stack([t.values for t in found]), np.asarray(group, np.int64))
+    return tables.Gittins(np.stack(found), np.asarray(group, np.int64))
 
 
 def lagrangian(found, tie="random"):

@@ -9,7 +9,7 @@ from scipy.special import roots_sh_jacobi
 
 from irsppl.inner import bellman
 from irsppl.inner.bellman import two_armed
-from irsppl.inner.bellman.solution import BITS
+from irsppl.inner.bellman.solution import DENSE
 
 from . import kernels
 
@@ -102,15 +102,14 @@ def test_one_row_of_values_serves_all_arms_and_zero_alpha_pads():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("force_bits", [False, True])
-def test_two_bernoulli_arms_match_slow_recursion(weighted, force_bits):
+def test_two_bernoulli_arms_match_slow_recursion(weighted):
     horizon = 6
     alpha, beta = np.array([0.7, 2.0]), np.array([1.5, 1.0])
     weights = 0.8 ** np.arange(horizon) if weighted else np.ones(horizon)
     prior = np.stack([beta, alpha], axis=1)
     values = np.array([[0.0, 1.0]] * 2)
     best, q, q_of = slow_solution(dirichlet(prior), values, horizon, weights)
-    solution = bellman.solve_two_bernoulli(alpha, beta, horizon, weights, force_bits=force_bits)
+    solution = bellman.solve_two_bernoulli(alpha, beta, horizon, weights)
     assert solution.value == pytest.approx(best, abs=1e-12)
     np.testing.assert_allclose(solution.q, q, atol=1e-12)
     check_policy(solution, q_of, 2, 2)
@@ -120,17 +119,15 @@ def test_two_bernoulli_arms_match_slow_recursion(weighted, force_bits):
     ("alpha", "beta"),
     [((1.0, 1.0), (1.0, 1.0)), ((0.4, 3.0), (2.0, 1.7)), ((9.0, 1.0), (1.0, 1.0))],
 )
-def test_thresholds_bits_and_dense_tables_agree_everywhere(alpha, beta):
+def test_thresholds_and_dense_tables_agree_everywhere(alpha, beta):
     horizon = 22
     weights = 0.95 ** np.arange(horizon)
     states = all_states(horizon)
     thresholds = bellman.solve_two_bernoulli(alpha, beta, horizon, weights)
-    bits = bellman.solve_two_bernoulli(alpha, beta, horizon, weights, force_bits=True)
     dense = bellman.solve_independent(np.stack([beta, alpha], 1), [0.0, 1.0], horizon, weights)
-    assert thresholds.kind != bits.kind != dense.kind
+    assert thresholds.kind != dense.kind
     expected = dense.actions(states)
     np.testing.assert_array_equal(thresholds.actions(states), expected)
-    np.testing.assert_array_equal(bits.actions(states), expected)
     assert thresholds.value == pytest.approx(dense.value, abs=1e-12)
 
 
@@ -203,17 +200,17 @@ def test_solve_takes_the_fast_path_for_affine_bernoulli_arms():
     assert bellman.solve(alpha, [[0, 1], [0, 2]], 8).kind == slow.kind
 
 
-def test_a_rule_that_is_not_monotone_falls_back_to_bits(monkeypatch):
+def test_a_rule_that_is_not_monotone_is_left_to_the_dense_solver(monkeypatch):
     kernel = two_armed._two_armed
 
     def pretend(*args):
-        value, monotone = kernel(*args)
-        return value, monotone and args[6] == BITS
+        return kernel(*args)[0], False
 
     expected = bellman.solve_two_bernoulli([1, 2], [2, 1], 9)
     monkeypatch.setattr(two_armed, "_two_armed", pretend)
     solution = bellman.solve_two_bernoulli([1, 2], [2, 1], 9)
-    assert solution.kind == BITS != expected.kind
+    assert solution.kind == DENSE != expected.kind
+    assert solution.value == pytest.approx(expected.value, abs=1e-12)
     np.testing.assert_array_equal(solution.actions(all_states(9)), expected.actions(all_states(9)))
 
 
@@ -260,13 +257,11 @@ def test_a_joint_prior_exploits_correlation():
     assert solution.actions([[0, 1], [0, 0]]) == 0
 
 
-@pytest.mark.parametrize("kind", ["thresholds", "bits", "three arms", "categories", "joint"])
+@pytest.mark.parametrize("kind", ["thresholds", "three arms", "categories", "joint"])
 def test_paths_follow_the_table(kind):
     rng = np.random.default_rng(3)
     if kind == "thresholds":
         solution = kernels.solve_bernoulli([1, 2], [1, 2], 20)
-    elif kind == "bits":
-        solution = bellman.solve_two_bernoulli([1, 2], [1, 2], 20, force_bits=True)
     elif kind == "three arms":
         solution = kernels.solve_bernoulli([1, 1, 1], [1, 1, 1], 10)
     elif kind == "categories":

@@ -14,11 +14,12 @@ import pytest
 from scipy import integrate, stats
 
 from irsppl.inner.cpu import emax, families, rng
-from irsppl.inner.cpu.emax import beta_exceeds, emax_batch_2, pair_max
+from irsppl.inner.cpu.emax import beta_exceeds
 from irsppl.inner.cpu.families import sample_path
 
 from .kernels import decide, simulate_paths
 from .oracles.lattice import emax_sequence, gamma_lattice
+from .oracles.rows import as_rows
 
 BERNOULLI, GAUSSIAN = families.BETA_BERNOULLI, families.NORMAL_NORMAL
 POISSON, EXPONENTIAL = families.GAMMA_POISSON, families.GAMMA_EXPONENTIAL
@@ -35,8 +36,16 @@ BELIEFS = {
 
 def expected_max_2(family, xi, nu, sd=1.0):
     """E[max(mu_1, mu_2)] of two arms with beliefs xi, nu, sd [2]."""
-    x, n, s = families.as_rows(xi, nu, sd, (2,))
-    return pair_max(family, x[0], n[0], s[0], x[1], n[1], s[1])
+    x, n, s = as_rows(xi, nu, sd, (2,))
+    work, gammas = np.empty((emax.ROWS, 2)), np.empty(1)
+    work[[emax.MEAN1, emax.MEAN2], 0] = x / n
+    emax.fill(family, x, n, s, *emax.pair_start(family, x, n), 1, work, gammas)
+    return gammas[0]
+
+
+def emax_batch_2(family, xi, nu, sd, rewards):
+    """Values and first arms of two arms along rewards [S, 2, T]."""
+    return emax.emax_batch_2(family, *as_rows(xi, nu, sd, (2,)), np.asarray(rewards, np.float64))
 
 
 def belief(family, num_arms):
@@ -426,8 +435,6 @@ def test_policy_two_uniform_arms():
 
 def test_wrong_arguments_are_named():
     prior = ([1.0, 1.0], [2.0, 2.0], 1.0)
-    with pytest.raises(ValueError, match="family"):
-        emax_batch_2(9, *prior, np.zeros((1, 2, 3)))
     with pytest.raises(ValueError, match="rewards"):
         emax_batch_2(BERNOULLI, *prior, np.zeros((1, 3, 3)))
     with pytest.raises(ValueError, match="rewards"):

@@ -39,7 +39,8 @@ def jitted(kind, cells, size, bounded):
     """The JAX solver over a batch of tables, costs, money and periods."""
 
     def solve(table, costs, money, periods):
-        return SOLVERS[kind][0](table, costs, money, periods, cells, size, bounded)
+        room = knapsack.Room(costs, money, periods, cells, size, bounded)
+        return SOLVERS[kind][0](table, room)
 
     return jax.jit(jax.vmap(solve))
 
@@ -283,13 +284,17 @@ def test_double_is_not_solved_in_single():
 
 def test_costs_money_and_periods_are_data(compilations):
     """Playing on, or other costs, compiles nothing; nor does it change what a table holds."""
-    solve = jax.jit(knapsack.knapsack_groups, static_argnums=(4, 5, 6))
+
+    @jax.jit
+    def solve(payoffs, *limits):
+        return knapsack.knapsack_groups(payoffs, knapsack.Room(*limits, CELLS, SIZE))
+
     generator = np.random.default_rng(5)
     payoffs = jnp.asarray(cumulative(generator.normal(size=(ARMS, MOST))), jnp.float32)
     before = None
     for money, periods, costs in itertools.product((8, 5), (5, 2), ([1, 2, 3], [2, 2, 9])):
         given = jnp.array(costs), jnp.array(money), jnp.array(periods)
-        value, _ = solve(payoffs, *given, CELLS, SIZE, True)
+        value, _ = solve(payoffs, *given)
         rows = np.asarray(payoffs, float).tolist()
         assert float(value) == pytest.approx(
             oracle.best_allocation(rows, costs, money, periods)[0], abs=1e-5
@@ -343,11 +348,11 @@ def test_bad_tables_are_named():
     with pytest.raises(ValueError, match="periods must be given"):
         knapsack.knapsack_batch("feedback", np.ones((2, 3, 4, 5)), costs, 4)
     with pytest.raises(ValueError, match=r"money must be whole, from 0 to 8 \(cells\), got 9"):
-        knapsack.knapsack_constant(jnp.ones(3), costs, 9, 2, 8, 5)
+        knapsack.knapsack_constant(jnp.ones(3), knapsack.Room(costs, 9, 2, 8, 5))
     with pytest.raises(ValueError, match=r"payoffs must be \[K, N \+ 1\] = \(3, None\), got"):
-        knapsack.knapsack_groups(jnp.ones((2, 4)), costs, 8, 2, 8, 5)
+        knapsack.knapsack_groups(jnp.ones((2, 4)), knapsack.Room(costs, 8, 2, 8, 5))
     with pytest.raises(ValueError, match=r"payoff must be .* = \(3, 5, 9\), got \(3, 4, 9\)"):
-        knapsack.knapsack_feedback(jnp.ones((3, 4, 9)), costs, 8, 2, 8, 5)
+        knapsack.knapsack_feedback(jnp.ones((3, 4, 9)), knapsack.Room(costs, 8, 2, 8, 5))
     with pytest.raises(ValueError, match="allowed must have payoff's shape"):
         solve_lattice(jnp.ones((2, 4, 4)), 3, 2, 4, jnp.ones((2, 4), bool))
 

@@ -11,7 +11,7 @@ from irsppl.inner import lagrangian
 from . import kernels
 
 
-def slow_arm(alpha, beta, multipliers, weights):
+def slow_arm(alpha, beta, multipliers):
     """V_a and the priority index of every (t, s, f), by plain recursion."""
     horizon = len(multipliers)
     index = {}
@@ -21,7 +21,7 @@ def slow_arm(alpha, beta, multipliers, weights):
         if t == horizon:
             return 0.0
         mean = (alpha + s) / (alpha + beta + s + f)
-        pull = weights[t] * mean - multipliers[t]
+        pull = mean - multipliers[t]
         pull += mean * value(t + 1, s + 1, f) + (1.0 - mean) * value(t + 1, s, f + 1)
         rest = value(t + 1, s, f)
         index[t, s, f] = pull - rest
@@ -65,9 +65,8 @@ def paper():
 def test_single_arm_matches_slow_recursion(alpha, beta):
     rng = np.random.default_rng(0)
     multipliers = rng.uniform(0.2, 0.8, 8)
-    weights = 0.9 ** np.arange(8)
-    expected, _ = slow_arm(alpha, beta, multipliers, weights)
-    total, gradient = kernels.lagrangian_value([alpha], [beta], multipliers, weights)
+    expected, _ = slow_arm(alpha, beta, multipliers)
+    total, gradient = kernels.lagrangian_value([alpha], [beta], multipliers)
     value, pulls = total - multipliers.sum(), 1.0 - gradient
     assert value == pytest.approx(expected, abs=1e-12)
     assert np.all((pulls >= 0.0) & (pulls <= 1.0 + 1e-12))
@@ -89,11 +88,10 @@ def test_gradient_matches_finite_differences(tau):
     rng = np.random.default_rng(1)
     horizon = 9
     alpha, beta = np.array([1.0, 1.0, 0.5]), np.array([1.0, 1.0, 2.0])
-    weights = np.linspace(1.0, 0.5, horizon)
     multipliers = rng.uniform(0.2, 0.7, horizon)
 
     def smooth(x):
-        return kernels.lagrangian_value(alpha, beta, x, weights, tau)
+        return kernels.lagrangian_value(alpha, beta, x, tau)
 
     _, gradient = smooth(multipliers)
     step = 1e-6 * np.eye(horizon)
@@ -119,20 +117,16 @@ def test_the_exact_subgradient_supports_the_function():
         ((1.0, 1.0, 3.0), (1.0, 1.0, 2.0), 9),
     ],
 )
-@pytest.mark.parametrize("weighted", [False, True])
-def test_bound_is_above_the_optimal_value(alpha, beta, horizon, weighted):
-    weights = 0.85 ** np.arange(horizon) if weighted else None
-    optimal = kernels.solve_bernoulli(alpha, beta, horizon, weights).value
-    bound = lagrangian.minimize_lagrangian(alpha, beta, horizon, weights)
-    myopic = max(np.array(alpha) / (np.array(alpha) + beta)) * (
-        np.ones(horizon) if weights is None else weights
-    )
-    anywhere, _ = kernels.lagrangian_value(alpha, beta, myopic, weights)
+def test_bound_is_above_the_optimal_value(alpha, beta, horizon):
+    optimal = kernels.solve_bernoulli(alpha, beta, horizon).value
+    bound = lagrangian.minimize_lagrangian(alpha, beta, horizon)
+    myopic = np.full(horizon, max(np.array(alpha) / (np.array(alpha) + beta)))
+    anywhere, _ = kernels.lagrangian_value(alpha, beta, myopic)
     assert optimal <= bound.value <= anywhere
     assert bound.value < 1.1 * optimal
     assert 0.0 <= bound.gap < 1e-3
     np.testing.assert_allclose(bound.pulls, 1.0, atol=0.02)
-    again, _ = kernels.lagrangian_value(alpha, beta, bound.multipliers, weights)
+    again, _ = kernels.lagrangian_value(alpha, beta, bound.multipliers)
     assert again == pytest.approx(bound.value, abs=1e-12)
 
 
@@ -168,11 +162,10 @@ def test_paper_bound(paper):
 
 def test_tables_hold_the_priority_indices():
     alpha, beta, horizon = [1.0, 0.6], [1.0, 2.0], 7
-    weights = 0.95 ** np.arange(horizon)
-    bound = lagrangian.minimize_lagrangian(alpha, beta, horizon, weights)
+    bound = lagrangian.minimize_lagrangian(alpha, beta, horizon)
     tables = lagrangian.lagrangian_tables(bound)
     for arm in range(2):
-        _, index = slow_arm(alpha[arm], beta[arm], bound.multipliers, weights)
+        _, index = slow_arm(alpha[arm], beta[arm], bound.multipliers)
         t, s, f = np.array([x for x in index if x[1] + x[2] <= x[0]]).T
         expected = [index[x] for x in zip(t.tolist(), s.tolist(), f.tolist(), strict=True)]
         np.testing.assert_allclose(tables.index_at(arm, t, s, f), expected, atol=1e-6)
@@ -266,5 +259,3 @@ def test_errors_say_what_is_wrong(paper, monkeypatch):
     monkeypatch.setattr(lagrangian.tables, "MAX_BYTES", 1e6)
     with pytest.raises(ValueError, match="MB"):
         lagrangian.lagrangian_tables(paper)
-    with pytest.raises(ValueError, match="weights"):
-        kernels.lagrangian_value([1.0], [1.0], np.zeros(4), np.ones(3))

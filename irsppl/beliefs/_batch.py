@@ -8,19 +8,15 @@ depend on who else is in the call, and no cloud waits for one that needs more ro
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from irsppl.beliefs._points import log_likelihoods
-from irsppl.beliefs._rejuvenation import Upkeep, block_sum, bring_in, record
-from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
+from irsppl.beliefs._rejuvenation import Moved, Upkeep, block_sum, bring_in, record
+from irsppl.beliefs._types import ArmModel, Params
 
 # Rewards drawn at each point.
 _DRAWS = 16
@@ -38,13 +34,6 @@ class CloudBatch(NamedTuple):
     upkeep: Upkeep  # [B] each
     seeds: Int[Array, "B 2"]
     number: Int[Array, " B"]  # of this move in its replication
-
-
-class MovedClouds(NamedTuple):
-    params: Params  # [B, N, ...], equally weighted, in the order of parts
-    mu: Float[Array, "B N K"]  # K = 1 for separate arms
-    upkeep: Upkeep
-    poor: Bool[Array, "B K"]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -120,39 +109,27 @@ def reward_draws(model: ArmModel, params: Params, arm: Any) -> Float[Array, "D N
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def move(model: ArmModel, clouds: CloudBatch, count: Array) -> MovedClouds:
-    """The first `count` clouds resampled and moved."""
-    size, points = clouds.log_weights.shape
-    part = np.sort(parts_of(points))
-    dtype = clouds.log_weights.dtype
+def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
+    """The first `count` clouds resampled and moved; K = 1 for separate arms."""
+    size, dtype = len(clouds.seen), clouds.log_weights.dtype
 
-    def means_of(params: Params) -> Array:
-        return _means(model, params).astype(dtype)
-
-    def one(own: CloudBatch) -> MovedClouds:
+    def one(own: CloudBatch) -> Moved:
         key = jax.random.wrap_key_data(own.seeds.astype(jnp.uint32), impl="threefry2x32")
-        by_part = jnp.argsort(own.part, stable=True)
-        moved = bring_in(
+        return bring_in(
             model,
-            jax.tree.map(lambda leaf: leaf[by_part], own.params),
-            own.log_weights[by_part],
-            part,
+            own.params,
+            own.log_weights,
+            own.part,
             (own.rewards, own.arms, own.seen),
-            means_of,
+            lambda params: _means(model, params).astype(dtype),
             own.upkeep,
             jax.random.fold_in(key, own.number),
         )
-        mu = jax.vmap(means_of)(moved.params)
-        ess = (points / moved.upkeep.inflation).astype(dtype)
-        even = jnp.full(points, 1 / points, dtype)
-        error = standard_error(mu, even, jnp.asarray(part), ess)
-        poor = is_poor(error, jnp.std(mu, axis=0), points)
-        return MovedClouds(moved.params, mu, moved.upkeep, poor)
 
     shapes = jax.eval_shape(one, jax.tree.map(lambda leaf: leaf[0], clouds))
     empty = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), shapes)
 
-    def step(i: Array, done: MovedClouds) -> MovedClouds:
+    def step(i: Array, done: Moved) -> Moved:
         new = one(jax.tree.map(lambda leaf: leaf[i], clouds))
         return jax.tree.map(lambda all_, row: all_.at[i].set(row), done, new)
 

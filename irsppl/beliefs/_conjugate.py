@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irsppl._checks import check_levels, host64, is_concrete, require_range
+from irsppl._fields import changed
+from irsppl.beliefs._abilities import ExactLaws
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._future import IndependentFuture
 from irsppl.inner.nodes import expected_best_lattice, graded, legendre
@@ -168,6 +170,29 @@ class Conjugate(Belief):
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         """Host (xi [K], nu [K]): posterior means are (xi + sum of rewards) / (nu + n)."""
         return host64(self.xi), host64(self.nu)
+
+
+class Natural(Conjugate, ExactLaws):
+    """A family whose parameters grow by sums and numbers of rewards."""
+
+    code: ClassVar[int]  # in irsppl.inner.cpu.families
+
+    @abc.abstractmethod
+    def added(self, total: Any, count: Any) -> dict[str, Any]:
+        """What so many rewards, of that sum, add to each parameter."""
+
+    def given(self, arm: Array, reward: Array) -> Self:
+        more = self.added(jnp.asarray(reward, self.nu.dtype), 1)
+        return changed(self, **{n: getattr(self, n).at[arm].add(x) for n, x in more.items()})
+
+    def posteriors_along(self, rewards: Array) -> Self:
+        n = jnp.arange(rewards.shape[1] + 1, dtype=self.nu.dtype)[None, :]
+        more = self.added(path_sums(rewards.astype(self.nu.dtype)), n)
+        return changed(self, **{name: getattr(self, name)[:, None] + x for name, x in more.items()})
+
+    def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        xi, nu = self.natural_state()
+        return self.code, xi, nu, np.zeros_like(xi)
 
 
 class ConjugateFuture(IndependentFuture):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import check_levels, host64, is_concrete
+from irsppl._checks import host64, is_concrete
 from irsppl.beliefs._abilities import RewardTables
 from irsppl.beliefs._future import CorrelatedFuture, Counts, at_counts, lattice
 from irsppl.beliefs._point_future import SortedSums
@@ -22,10 +22,8 @@ from irsppl.beliefs._points import (
     sample_rewards,
     value_likelihoods,
 )
+from irsppl.beliefs._types import ArmModel, Params
 from irsppl.outcomes import Outcome
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
 
 
 class JointPoints(PointBelief):
@@ -61,9 +59,11 @@ class JointPoints(PointBelief):
             f"{self.num_points} points; {self.reason}"
         )
 
-    # ---- the three questions
-    def predictive_mean(self) -> Array:
-        return self.weights @ self.mu
+    def _averaged(self, values: Array) -> Array:
+        return self.weights @ values
+
+    def _per_arm(self, x: Any) -> Float[Array, "1 K"]:
+        return jnp.broadcast_to(jnp.asarray(x, self.mu.dtype), (self.num_arms,))[None, :]
 
     def check_reward(self, arm: Any, reward: Any) -> None:
         if is_concrete(reward):
@@ -73,11 +73,6 @@ class JointPoints(PointBelief):
         reward = jnp.asarray(reward, self.mu.dtype)
         row = log_likelihoods(self.model, self.params, reward[None], arm)[0]
         return eqx.tree_at(lambda b: b.log_weights, self, normalise(self.log_weights + row))
-
-    def draw(self, key: Array, horizon: int) -> Outcome:
-        parameter_key, reward_key = jax.random.split(key)
-        chosen = jax.random.categorical(parameter_key, self.log_weights)
-        return self.outcome_at(chosen, reward_key, horizon)
 
     def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
         own = jax.tree.map(lambda leaf: leaf[chosen], self.params)
@@ -94,21 +89,6 @@ class JointPoints(PointBelief):
     # ---- of the unknown means
     def sample_means(self, key: Array) -> Array:
         return self.mu[jax.random.categorical(key, self.log_weights)]
-
-    def expected_max(self, lam: Any) -> Array:
-        check_levels("lam", lam, self.num_arms)
-        return self.weights @ jnp.maximum(self.mu, self._per_arm(lam))
-
-    def cdf(self, x: Any) -> Array:
-        check_levels("x", x, self.num_arms)
-        return self.weights @ (self.mu <= self._per_arm(x)).astype(self.mu.dtype)
-
-    def _per_arm(self, x: Any) -> Float[Array, "1 K"]:
-        return jnp.broadcast_to(jnp.asarray(x, self.mu.dtype), (self.num_arms,))[None, :]
-
-    def mean_sd(self) -> Array:
-        spread = self.mu - self.predictive_mean()[None, :]
-        return jnp.sqrt(self.weights @ spread**2)
 
     def reward_tables(self) -> RewardTables | None:
         if self.model.reward_values is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl.beliefs._subclouds import num_parts, resample, standard_error
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
+from irsppl.beliefs._types import ArmModel, Params
 
 _INDEPENDENT_STEPS = 5
 # Proposals are fitted to each combination of discrete latents while there are few, shrunk to the

@@ -6,7 +6,7 @@ multiplies each weight by its likelihood there, and every question is a weighted
 
 import abc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -19,13 +19,9 @@ from irsppl._checks import check_levels, host64, is_concrete
 from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._point_future import PointsFuture
+from irsppl.beliefs._types import ArmModel, Params
 from irsppl.inner.laws import Smooth, compositions, count_law, merged
 from irsppl.outcomes import Outcome
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
-else:  # field types are read when a class is made
-    ArmModel = Params = Any
 
 # Rewards whose likelihoods are computed at once: one program, however many there are.
 _REWARDS = 256
@@ -87,6 +83,14 @@ class PointBelief(Belief, FiniteRewards):
     def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
         """The future of the chosen points: one, or one of each arm's own `[K]`."""
 
+    @abc.abstractmethod
+    def _averaged(self, values: Array) -> Float[Array, " K"]:
+        """Means over the points of numbers in the shape of `mu`."""
+
+    @abc.abstractmethod
+    def _per_arm(self, x: Any) -> Array:
+        """One number, or one per arm, beside `mu`."""
+
     @property
     def num_points(self) -> int:
         """N."""
@@ -100,6 +104,25 @@ class PointBelief(Belief, FiniteRewards):
     def is_binary(self) -> bool:
         """Whether every arm has two possible rewards, so that data are one count per arm."""
         return False
+
+    def predictive_mean(self) -> Array:
+        return self._averaged(self.mu)
+
+    def expected_max(self, lam: Any) -> Array:
+        check_levels("lam", lam, self.num_arms)
+        return self._averaged(jnp.maximum(self.mu, self._per_arm(lam)))
+
+    def cdf(self, x: Any) -> Array:
+        check_levels("x", x, self.num_arms)
+        return self._averaged((self.mu <= self._per_arm(x)).astype(self.mu.dtype))
+
+    def mean_sd(self) -> Array:
+        return jnp.sqrt(self._averaged((self.mu - self._per_arm(self.predictive_mean())) ** 2))
+
+    def draw(self, key: Array, horizon: int) -> Outcome:
+        parameter_key, reward_key = jax.random.split(key)
+        chosen = jax.random.categorical(parameter_key, self.log_weights, axis=-1)
+        return self.outcome_at(chosen, reward_key, horizon)
 
     def effective_sample_size(self) -> Float[Array, "..."]:
         """1 / sum of squared weights (per arm with points of its own): how many points count."""
@@ -176,9 +199,11 @@ class Points(PointBelief, ExactLaws):
         arms = f"{self.num_arms} arm{'s' * (self.num_arms > 1)}"
         return f"{self.kind} belief of {arms} ({names}): {self.num_points} points; {self.reason}"
 
-    # ---- the three questions
-    def predictive_mean(self) -> Array:
-        return jnp.sum(self.weights * self.mu, axis=1)
+    def _averaged(self, values: Array) -> Array:
+        return jnp.sum(self.weights * values, axis=1)
+
+    def _per_arm(self, x: Any) -> Float[Array, "K 1"]:
+        return jnp.broadcast_to(jnp.asarray(x, self.mu.dtype), (self.num_arms,))[:, None]
 
     def check_reward(self, arm: Any, reward: Any) -> None:
         if not is_concrete(arm, reward):
@@ -204,11 +229,6 @@ class Points(PointBelief, ExactLaws):
         updated = normalise(self.log_weights[arm] + row)
         return eqx.tree_at(lambda b: b.log_weights, self, self.log_weights.at[arm].set(updated))
 
-    def draw(self, key: Array, horizon: int) -> Outcome:
-        parameter_key, reward_key = jax.random.split(key)
-        chosen = jax.random.categorical(parameter_key, self.log_weights, axis=1)
-        return self.outcome_at(chosen, reward_key, horizon)
-
     def outcome_at(self, chosen: Array, key: Array, horizon: int) -> Outcome:
         parts = []
         for g, (group, params) in enumerate(zip(self.groups, self.params, strict=True)):
@@ -229,21 +249,6 @@ class Points(PointBelief, ExactLaws):
     def sample_means(self, key: Array) -> Array:
         chosen = jax.random.categorical(key, self.log_weights, axis=1)
         return jnp.take_along_axis(self.mu, chosen[:, None], axis=1)[:, 0]
-
-    def expected_max(self, lam: Any) -> Array:
-        check_levels("lam", lam, self.num_arms)
-        return jnp.sum(self.weights * jnp.maximum(self.mu, self._per_arm(lam)), axis=1)
-
-    def cdf(self, x: Any) -> Array:
-        check_levels("x", x, self.num_arms)
-        return jnp.sum(self.weights * (self.mu <= self._per_arm(x)), axis=1)
-
-    def _per_arm(self, x: Any) -> Float[Array, "K 1"]:
-        return jnp.broadcast_to(jnp.asarray(x, self.mu.dtype), (self.num_arms,))[:, None]
-
-    def mean_sd(self) -> Array:
-        spread = self.mu - self.predictive_mean()[:, None]
-        return jnp.sqrt(jnp.sum(self.weights * spread**2, axis=1))
 
     def mean_max(self) -> Array:
         return best_of(self.mu, self.weights)

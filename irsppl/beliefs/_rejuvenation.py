@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from irsppl.beliefs._moves import rejuvenate
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
+from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
+from irsppl.beliefs._types import ArmModel, Params
 
 # Effective sample sizes, as shares of the number of points. A step that leaves less than the first
 # is a collapse; the power is then chosen to leave the second.
@@ -156,15 +155,17 @@ class Upkeep(NamedTuple):
 
 class Moved(NamedTuple):
     params: Params  # leading axis N, equally weighted, in the order of parts
+    mu: Float[Array, "N K"]  # mean rewards there
     upkeep: Upkeep
     moves: Int[Array, ""]
+    poor: Bool[Array, " K"]  # where the means have a large error
 
 
 def bring_in(
     model: ArmModel,
     params: Params,
     log_weights: Float[Array, " N"],
-    part: Int[np.ndarray, " N"],
+    part: Int[Array, " N"],
     data: tuple[Float[Array, " B"], Int[Array, " B"], Array],
     mean_of: Callable[[Params], Float[Array, " K"]],
     upkeep: Upkeep,
@@ -173,9 +174,13 @@ def bring_in(
     """An equally weighted cloud for the posterior given the first `seen` rewards of data =
     (rewards, arms, seen).
 
-    params and log_weights are the cloud before the last of those, in the order of parts; one step
-    takes it in unless that would collapse the weights.
+    params, log_weights and part are the cloud before the last of those; one step takes it in unless
+    that would collapse the weights. mean_of: mean rewards at one point.
     """
+    by_part = jnp.argsort(part, stable=True)
+    params, log_weights = jax.tree.map(lambda leaf: leaf[by_part], (params, log_weights))
+    count = len(log_weights)
+    parts = np.sort(parts_of(count))
     rewards, arms, seen = data
     newest = jnp.minimum(seen, rewards.shape[0]) - 1
     reward, arm = rewards[newest], arms[newest]
@@ -193,21 +198,25 @@ def bring_in(
         known = record(model, rewards, arms, seen, power)
         log_weights = jax.nn.log_softmax(log_weights + rise * row)
         of_data = functools.partial(data_log_likelihood, model, data=known)
-        cloud = (params, log_weights, part)
+        cloud = (params, log_weights, parts)
         new = rejuvenate(model, *cloud, of_data, mean_of, upkeep.step, move_key)
         points = jax.tree.map(lambda old, new: new.astype(old.dtype), params, new.params)
         # Copies of a point that moves have not parted count as one: variances of means grow with
         # the squares of weights, as far as points remember where they started.
-        copies = upkeep.inflation * len(part) * jnp.sum(jnp.exp(2 * log_weights))
+        copies = upkeep.inflation * count * jnp.sum(jnp.exp(2 * log_weights))
         inflation = 1 + new.memory**2 * jnp.maximum(copies - 1, 0)
         kept = Upkeep(inflation, new.step, new.acceptance)
         kept = jax.tree.map(lambda old, new: new.astype(old.dtype), upkeep, kept)
-        return power, points, jnp.full_like(log_weights, -jnp.log(len(part))), key, moves + 1, kept
+        return power, points, jnp.full_like(log_weights, -jnp.log(count)), key, moves + 1, kept
 
     zero = jnp.zeros((), log_weights.dtype)
     start = (zero, params, log_weights, key, jnp.asarray(0, jnp.int32), upkeep)
     _, points, _, _, moves, kept = jax.lax.while_loop(lambda s: s[0] < 1, step, start)
-    return Moved(points, kept, moves)
+    mu = jax.vmap(mean_of)(points).astype(log_weights.dtype)
+    ess = (count / kept.inflation).astype(mu.dtype)
+    even = jnp.full(count, 1 / count, mu.dtype)
+    error = standard_error(mu, even, jnp.asarray(parts), ess)
+    return Moved(points, mu, kept, moves, is_poor(error, jnp.std(mu, axis=0), count))
 
 
 def _rise(log_weights: Array, row: Array, room: Array) -> Float[Array, ""]:

@@ -12,14 +12,15 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64, is_concrete, require_pseudo_counts, same_arms
 from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm, per_arm_keys
+from irsppl.beliefs._abilities import FiniteRewards, RewardTables
+from irsppl.beliefs._conjugate import Natural, path_sums, per_arm, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen
 
 
-class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
+class BetaBernoulli(Natural, FiniteRewards):
     """reward ~ Bernoulli(theta), theta ~ Beta(alpha, beta)."""
 
+    code: ClassVar[int] = 0
     _bounded: ClassVar[bool] = True
 
     alpha: Float[Array, " K"]
@@ -42,14 +43,13 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
         if is_concrete(reward) and not np.all(np.isin(np.asarray(reward), (0, 1))):
             raise ValueError(f"reward of a Bernoulli arm must be 0 or 1, got {reward!r}")
 
-    def given(self, arm: Array, reward: Array) -> Self:
-        reward = jnp.asarray(reward, self.alpha.dtype)
-        alpha, beta = self.alpha.at[arm].add(reward), self.beta.at[arm].add(1 - reward)
-        return changed(self, alpha=alpha, beta=beta)
+    def added(self, total: Any, count: Any) -> dict[str, Any]:
+        return {"alpha": total, "beta": count - total}
 
     def posteriors_along(self, rewards: Array) -> Self:
         wins = path_sums(rewards.astype(self.alpha.dtype))
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.alpha.dtype)[None, :]
+        # In this order: the last digits of results for a key depend on it.
         return changed(self, alpha=self.alpha[:, None] + wins, beta=self.beta[:, None] + n - wins)
 
     def sample_parameters(self, key: Array) -> tuple[Array, Array]:
@@ -147,10 +147,6 @@ class BetaBernoulli(Conjugate, ExactLaws, FiniteRewards):
     def reward_tables(self) -> RewardTables:
         counts = np.stack([host64(self.beta), host64(self.alpha)], axis=1)
         return RewardTables(counts, None, np.broadcast_to([0.0, 1.0], counts.shape))
-
-    def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        xi, nu = self.natural_state()
-        return 0, xi, nu, np.zeros_like(xi)
 
 
 def _beta_gamma(alpha: Array, beta: Array, lam: Array, cdf: Array, density: Array) -> Array:

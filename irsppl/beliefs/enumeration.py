@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from irsppl.beliefs._points import Points, copied
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel
+from irsppl.beliefs._types import ArmModel
 
 
 def enumeration(models: Sequence[ArmModel], groups: Sequence[Sequence[int]], reason: str) -> Points:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +18,17 @@ from irsppl._checks import (
     require_pseudo_counts,
     same_arms,
 )
-from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm, per_arm_keys
+from irsppl.beliefs._conjugate import Natural, per_arm, per_arm_keys
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class GammaExponential(Conjugate, ExactLaws):
+class GammaExponential(Natural):
     """reward ~ Exponential(rate theta), theta ~ Gamma(shape, rate); mean reward 1 / theta.
 
     The prior mean of 1 / theta is rate / (shape - 1), finite only for shape > 1.
     """
 
+    code: ClassVar[int] = 3
     shape: Float[Array, " K"]
     rate: Float[Array, " K"]
 
@@ -58,20 +57,8 @@ class GammaExponential(Conjugate, ExactLaws):
                     f"reward of an exponential arm must be finite and not negative, got {reward!r}"
                 )
 
-    def given(self, arm: Array, reward: Array) -> Self:
-        return changed(
-            self,
-            shape=self.shape.at[arm].add(1),
-            rate=self.rate.at[arm].add(jnp.asarray(reward, self.rate.dtype)),
-        )
-
-    def posteriors_along(self, rewards: Array) -> Self:
-        n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
-        return changed(
-            self,
-            shape=self.shape[:, None] + n,
-            rate=self.rate[:, None] + path_sums(rewards.astype(self.rate.dtype)),
-        )
+    def added(self, total: Any, count: Any) -> dict[str, Any]:
+        return {"shape": count, "rate": total}
 
     def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
@@ -127,10 +114,6 @@ class GammaExponential(Conjugate, ExactLaws):
             Continuous(frozen("betaprime", n, a, loc=b / (a - 1 + n), scale=b / (a - 1 + n)))
             for a, b in pairs
         ]
-
-    def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        xi, nu = self.natural_state()
-        return 3, xi, nu, np.zeros_like(xi)
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         return host64(self.rate), host64(self.shape) - 1

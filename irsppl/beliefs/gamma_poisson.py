@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,14 @@ from jax.scipy.special import gammainc
 from jaxtyping import Array, Float
 
 from irsppl._checks import host64, is_concrete, require_positive, require_pseudo_counts, same_arms
-from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm_keys
+from irsppl.beliefs._conjugate import Natural, per_arm_keys
 from irsppl.inner.laws import Continuous, Discrete, frozen, point
 
 
-class GammaPoisson(Conjugate, ExactLaws):
+class GammaPoisson(Natural):
     """reward ~ Poisson(theta), theta ~ Gamma(shape, rate)."""
 
+    code: ClassVar[int] = 2
     shape: Float[Array, " K"]
     rate: Float[Array, " K"]
 
@@ -42,20 +41,8 @@ class GammaPoisson(Conjugate, ExactLaws):
             if not np.all(np.isfinite(host) & (host >= 0) & (host == np.round(host))):
                 raise ValueError(f"reward of a Poisson arm must be 0, 1, 2, ..., got {reward!r}")
 
-    def given(self, arm: Array, reward: Array) -> Self:
-        return changed(
-            self,
-            shape=self.shape.at[arm].add(jnp.asarray(reward, self.shape.dtype)),
-            rate=self.rate.at[arm].add(1),
-        )
-
-    def posteriors_along(self, rewards: Array) -> Self:
-        n = jnp.arange(rewards.shape[1] + 1, dtype=self.rate.dtype)[None, :]
-        return changed(
-            self,
-            shape=self.shape[:, None] + path_sums(rewards.astype(self.shape.dtype)),
-            rate=self.rate[:, None] + n,
-        )
+    def added(self, total: Any, count: Any) -> dict[str, Any]:
+        return {"shape": total, "rate": count}
 
     def sample_parameters(self, key: Array) -> tuple[Array, Array]:
         keys = per_arm_keys(key, self.num_arms)
@@ -105,7 +92,3 @@ class GammaPoisson(Conjugate, ExactLaws):
             counts = np.arange(int(total.isf(1e-18)) + 2)
             laws.append(Discrete((a + counts) / (b + n), total.pmf(counts)))
         return laws
-
-    def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        xi, nu = self.natural_state()
-        return 2, xi, nu, np.zeros_like(xi)

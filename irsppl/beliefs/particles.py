@@ -11,25 +11,21 @@ error.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from irsppl._fields import M, assemble, changed
 from irsppl.beliefs._cloud import Cloud
-from irsppl.beliefs._joint import JointPoints, joint_means
+from irsppl.beliefs._joint import JointPoints
 from irsppl.beliefs._moves import first_step, kronecker
 from irsppl.beliefs._points import Points, means_at
-from irsppl.beliefs._rejuvenation import Moved, Upkeep, bring_in
-from irsppl.beliefs._subclouds import is_poor, parts_of, standard_error
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
-else:  # field types are read when a class is made
-    ArmModel = Params = Any
+from irsppl.beliefs._rejuvenation import Upkeep, bring_in
+from irsppl.beliefs._subclouds import parts_of
+from irsppl.beliefs._types import ArmModel, Params
 
 DEFAULT_PARTICLES = 1024
 _BUFFER = 512
@@ -120,41 +116,38 @@ class Particles(Cloud, Points):
         """Resampled and moved; `before`: the arm's log-weights without the newest reward."""
         model = self.models[group]
         place = jnp.argmax(jnp.asarray(self.groups[group]) == arm)
-        by_part = jnp.argsort(self.part[arm], stable=True)
-        own = jax.tree.map(lambda leaf: leaf[place][by_part], self.params[group])
-        part = np.sort(parts_of(self.num_points))
         next_key, move_key = jax.random.split(self.key)
         rewards = self.rewards[arm]
         moved = bring_in(
             model,
-            own,
-            before[by_part],
-            part,
+            jax.tree.map(lambda leaf: leaf[place], self.params[group]),
+            before,
+            self.part[arm],
             (rewards, jnp.zeros_like(rewards, jnp.int32), self.seen[arm]),
             lambda p: model.mean(p)[None],
             Upkeep(self.inflation[arm], self.step[arm], self.acceptance[arm]),
             move_key,
         )
-        mu = jax.vmap(lambda p: model.mean(p))(moved.params).astype(self.mu.dtype)
+        mu = moved.mu[:, 0]
         order = jnp.argsort(mu)
         params = list(self.params)
         params[group] = jax.tree.map(
             lambda leaf, new: leaf.at[place].set(new[order]), self.params[group], moved.params
         )
-        even, poor = _judged(mu[:, None], part, moved)
+        part = jnp.asarray(np.sort(parts_of(self.num_points)), jnp.int32)
         return changed(
             self,
             params=tuple(params),
             mu=self.mu.at[arm].set(mu[order]),
-            log_weights=self.log_weights.at[arm].set(even),
+            log_weights=self.log_weights.at[arm].set(-math.log(self.num_points)),
             key=next_key,
             rejuvenations=self.rejuvenations.at[arm].add(moved.moves),
             tempered=self.tempered.at[arm].add((moved.moves > 1).astype(jnp.int32)),
             acceptance=self.acceptance.at[arm].set(moved.upkeep.acceptance),
             inflation=self.inflation.at[arm].set(moved.upkeep.inflation),
             step=self.step.at[arm].set(moved.upkeep.step),
-            poor=self.poor.at[arm].set(poor[0]),
-            part=self.part.at[arm].set(jnp.asarray(part, jnp.int32)[order]),
+            poor=self.poor.at[arm].set(moved.poor[0]),
+            part=self.part.at[arm].set(part[order]),
         )
 
 
@@ -200,47 +193,32 @@ class JointParticles(Cloud, JointPoints):
     def _moved(self, before: Float[Array, " N"]) -> Self:
         """Resampled and moved; `before`: the log-weights without the newest reward."""
         next_key, move_key = jax.random.split(self.key)
-        by_part = jnp.argsort(self.part, stable=True)
-        part = np.sort(parts_of(self.num_points))
         each = jnp.arange(self.num_arms)
         moved = bring_in(
             self.model,
-            jax.tree.map(lambda leaf: leaf[by_part], self.params),
-            before[by_part],
-            part,
+            self.params,
+            before,
+            self.part,
             (self.rewards, self.arms, self.seen),
             lambda p: jax.vmap(lambda a: self.model.mean(p, a))(each),
             Upkeep(self.inflation, self.step, self.acceptance),
             move_key,
         )
-        mu = joint_means(self.model, moved.params).astype(self.mu.dtype)
-        even, poor = _judged(mu, part, moved)
         return changed(
             self,
             params=moved.params,
-            mu=mu,
-            log_weights=even,
+            mu=moved.mu,
+            log_weights=jnp.full_like(self.log_weights, -math.log(self.num_points)),
             key=next_key,
             rejuvenations=self.rejuvenations + moved.moves,
             tempered=self.tempered + (moved.moves > 1),
-            poor=poor,
-            part=jnp.asarray(part, jnp.int32),
+            poor=moved.poor,
+            part=jnp.asarray(np.sort(parts_of(self.num_points)), jnp.int32),
             **moved.upkeep._asdict(),
         )
 
 
 # ---- shared by both
-
-
-def _judged(
-    mu: Float[Array, "N K"], part: Int[np.ndarray, " N"], moved: Moved
-) -> tuple[Float[Array, " N"], Bool[Array, " K"]]:
-    """Even log-weights for a cloud that has just been moved, and which arms have large errors."""
-    count = mu.shape[0]
-    even = jnp.full(count, -math.log(count), mu.dtype)
-    ess = (count / moved.upkeep.inflation).astype(mu.dtype)
-    error = standard_error(mu, jnp.exp(even), jnp.asarray(part), ess)
-    return even, is_poor(error, jnp.std(mu, axis=0), count)
 
 
 def _sets(

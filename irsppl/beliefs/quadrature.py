@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import equinox as eqx
 import jax
@@ -20,9 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._points import Points, copied
-
-if TYPE_CHECKING:  # reading models loads NumPyro, which takes a second
-    from irsppl.models import ArmModel, Params
+from irsppl.beliefs._types import ArmModel, Params
 
 # Nodes lie evenly over +-6 standard deviations of the prior mapped to a standard normal. 256 of
 # them are 0.047 apart.

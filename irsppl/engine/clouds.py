@@ -109,12 +109,8 @@ class CloudPlay:
             fits = [n for n in _TOGETHER if n * own <= _TABLE_BYTES]
             self.together = fits[-1] if fits else _TOGETHER[0]
         count, clouds = self.together, len(start.weights)
-        if start.held.joint:
-            self.clouds: Any = cloud.joint_clouds(
-                start.tables, count, horizon, start.moving, separable
-            )
-        else:
-            self.clouds = cloud.separate_clouds(start.tables, count, horizon, start.moving)
+        kind = (start.moving, start.held.joint, separable)
+        self.clouds: Any = cloud.make_clouds(start.tables, count, horizon, *kind)
         kept = max(_LEAST_ROOM, int(np.max(start.seen, initial=0)) + room)
         self.kept = 1 << (kept - 1).bit_length()
         self.stage = Stage(
@@ -235,7 +231,9 @@ class CloudPlay:
         places = self._places(full)
         params = {name: leaf[full, places] for name, leaf in self.params[g].items()}
         dtype = self.upkeep.inflation.dtype if self.start.moving else np.float32
-        rewards = self.stage.reward[full].astype(_float(params, dtype))
+        kinds = (leaf.dtype for leaf in params.values())  # rewards have the precision of latents
+        kind = next((kind for kind in kinds if np.issubdtype(kind, np.floating)), dtype)
+        rewards = self.stage.reward[full].astype(kind)
         arms = self.stage.arm[full].astype(np.int32)
         logs = ask(batch.densities, self.start.held.models[g], params, rewards, arms)
         take_in_rows(self.clouds, self.stage, who, logs, self.row, enough)
@@ -255,10 +253,9 @@ class CloudPlay:
     def _asked(self, g: int, who: np.ndarray) -> renewal.Asked:
         stage, clouds, own = self.stage, self.clouds, self._cloud_of(who)
         points, dtype = self.start.part.shape[1], self.upkeep.inflation.dtype
-        before = clouds.weights[who] if self.start.held.joint else clouds.weights[who, own]
         return renewal.Asked(
             self.z[g][who, self._places(who)],
-            before[:, :points],
+            clouds.weights[who, own, :points],
             clouds.new[who, :points],
             stage.record[who, own].astype(dtype),
             stage.record_arms[who, own].astype(np.int32),
@@ -333,11 +330,3 @@ class CloudPlay:
 def _padded(who: np.ndarray, size: int) -> np.ndarray:
     """So many, the last one again and again."""
     return who[np.minimum(np.arange(size), who.size - 1)]
-
-
-def _float(params: dict[str, np.ndarray], fallback: Any) -> Any:
-    """The precision of the model's latents."""
-    for leaf in params.values():
-        if np.issubdtype(leaf.dtype, np.floating):
-            return leaf.dtype
-    return fallback

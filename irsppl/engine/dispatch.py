@@ -106,7 +106,7 @@ class _Built:
         state = self.state
         actions = np.full((seeds.size, length), -1, np.int16)
         family = self.family(self._futures(), self.rule.futures)
-        family = family._replace(**fields) if fields else family
+        family = family._replace(work=family.work._replace(**fields)) if fields else family
         parts = (self._rule(), family, self._limits(given))
         now = (state.period, state.remaining, state.counts, state.waiting)
         streams = (np.ascontiguousarray(seeds, np.uint64), np.empty(4, np.uint64))

@@ -23,7 +23,7 @@ class Optimal(NamedTuple):
 
 
 class Gittins(NamedTuple):
-    """Index tables of `irsppl.inner.gittins.GittinsTable`, one row per distinct prior."""
+    """Tables of `irsppl.inner.gittins.index_table`, one row per distinct prior."""
 
     index: Singles  # [G, states]
     group: Ints  # [K] row of each arm

@@ -30,7 +30,6 @@ to float32), the average 1e-6 at T = 200 and 3e-6 at T = 500.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -183,52 +182,30 @@ def _fill_chunk(alpha: float, beta: float, horizon: int, rates: Floats, table: S
 
 
 @njit(cache=True, nogil=True)
-def _fill_gaps(alpha: float, beta: float, horizon: int, table: Singles) -> int:
-    """Solve singly the few states that rounding at a chunk's edge left out; how many."""
+def _fill_gaps(alpha: float, beta: float, horizon: int, table: Singles) -> None:
+    """Solve singly the few states that rounding at a chunk's edge left out."""
     value = np.empty(horizon + 1)
     pulls = np.empty(horizon + 1)
-    filled = 0
     place = 0
     for total in range(1, horizon + 1):
         for n in range(total):
             for s in range(n + 1):
                 if np.isnan(table[place]):
                     table[place] = _newton(alpha + s, beta + n - s, total - n, value, pulls)
-                    filled += 1
                 place += 1
-    return filled
 
 
-@dataclass(frozen=True, eq=False)
-class GittinsTable:
-    """Indices of one arm in every state a bandit of horizon T can bring it to."""
-
-    # [T(T+1)(T+2)/6], entry (N-1)N(N+1)/6 + n(n+1)/2 + s for N = n + R, n pulls, s successes
-    values: Singles = field(repr=False)
-    alpha: float
-    beta: float
-    horizon: int
-    spacing: float  # distance between rates of the grid; no index is off by more
-
-
-def index_table(
-    alpha: float,
-    beta: float,
-    horizon: int,
-    *,
-    num_rates: int = 2000,
-    num_threads: int | None = None,
-) -> GittinsTable:
+def index_table(alpha: float, beta: float, horizon: int, *, num_rates: int = 2000) -> Singles:
     """Indices index(alpha + s, beta + f, R) for all s + f + R <= T.
 
+    ``[T(T+1)(T+2)/6]``, entry (N-1)N(N+1)/6 + n(n+1)/2 + s for N = n + R, n pulls, s successes.
     Time grows as T^3 times the number of rates: one thread takes 0.3 s at T = 200 and 5 s at
     T = 500.  Memory is 4 bytes a state, 5 MB and 84 MB.  Where only a few states are wanted, or the
     table is refused, use :func:`gittins_index`.
 
     alpha, beta: positive Beta parameters of the arm's prior. horizon: T, the largest number of
-    pulls. num_rates: cells of the grid on [0, 1] (rounded up to whole chunks); sets the accuracy.
-    num_threads: threads over chunks of the grid, all processors if omitted; the result does not
-    depend on it.
+    pulls. num_rates: cells of the grid on [0, 1] (rounded up to whole chunks); no index is off by
+    more than one. All processors work on it, which the result does not depend on.
     """
     if not (alpha > 0.0 and beta > 0.0):
         raise ValueError(f"alpha and beta must be positive, got {alpha} and {beta}")
@@ -252,7 +229,7 @@ def index_table(
         _fill_chunk(float(alpha), float(beta), horizon, rates[begin : begin + _LANES].copy(), table)
 
     # Chunks write different entries, and the one index a cell reads was written by its own chunk.
-    with ThreadPoolExecutor(num_threads or os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(fill, range(chunks)))
     _fill_gaps(float(alpha), float(beta), horizon, table)
-    return GittinsTable(table, float(alpha), float(beta), horizon, 1.0 / cells)
+    return table

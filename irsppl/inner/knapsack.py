@@ -4,9 +4,9 @@ Three problems, from the simplest payoffs to those that depend on the order of p
 them costs are whole numbers `[K]` of at least 1 (see `irsppl.budgets`), `money` and `periods` limit
 what is spent and the number of pulls, and stopping early is allowed, so no value is negative.
 `cells >= money` and `size >= periods` are static; costs, money and periods are data and may be
-traced. A payoff of -inf forbids a pull or a count. `bounded_periods=False` says that money runs
-out before periods do: the tables then have one axis (money) instead of two (periods, money), and
-`periods` is not looked at.
+traced. A payoff of -inf forbids a pull or a count. `bounded=False` says that money runs out before
+periods do: the tables then have one axis (money) instead of two (periods, money), and `periods` is
+not looked at.
 
 The JAX solvers are for accelerators and traced code; on the CPU, batches go to numba kernels.
 """
@@ -14,7 +14,7 @@ The JAX solvers are for accelerators and traced code; on the CPU, batches go to 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,24 +22,29 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 
+class Room(NamedTuple):
+    """What there is to spend on pulls, and what they cost."""
+
+    costs: Int[Array, " K"]
+    money: Int[Array, ""]
+    periods: Int[Array, ""]
+    cells: int
+    size: int
+    bounded: bool = True  # False: money runs out before periods do
+
+
 def knapsack_constant(
-    values: Float[Array, " K"],
-    costs: Int[Array, " K"],
-    money: Int[Array, ""],
-    periods: Int[Array, ""],
-    cells: int,
-    size: int,
-    bounded_periods: bool = True,
+    values: Float[Array, " K"], room: Room
 ) -> tuple[Float[Array, ""], Int[Array, " K"]]:
     """max of sum_a n_a values[a] over affordable n, and n; every pull of an arm pays the same.
 
     O(K cells log cells), or O(K size cells) with bounded periods. Among optimal counts each arm,
     from the last to the first, takes the fewest.
     """
-    _check(values.shape, (len(costs),), "values must be [K] = {want}, got {got}")
-    weights, room = _weights(costs, money, periods, cells, size, bounded_periods)
-    if bounded_periods:
-        return _constant_by_period(values, weights[:, 1], room, cells, size)
+    _check(values.shape, (len(room.costs),), "values must be [K] = {want}, got {got}")
+    (weights, left), cells = _weights(room), room.cells
+    if room.bounded:
+        return _constant_by_period(values, weights[:, 1], left, cells, room.size)
 
     # Shifts by 1, 2, 4, ... pulls, one after the other, reach every number of pulls.
     doublings = jnp.left_shift(1, jnp.arange(cells.bit_length()))
@@ -57,7 +62,7 @@ def knapsack_constant(
     last, before = jax.lax.scan(add_arm, start, (values[:-1], weights[:-1]))
     n = jnp.arange(cells + 1, dtype=values.dtype)[None, :]
     payoffs = jnp.where(n > 0, n * values[:, None], 0)  # no pulls of a forbidden arm pay 0, not NaN
-    return _settle(jnp.concatenate([before, last[None]]), payoffs, weights, room)
+    return _settle(jnp.concatenate([before, last[None]]), payoffs, weights, left)
 
 
 def _constant_by_period(
@@ -94,28 +99,23 @@ def _constant_by_period(
         return jnp.where(arm >= 0, left - step, left), arm
 
     _, sequence = jax.lax.scan(follow, room, None, length=size)
-    return best[tuple(room)], _pulls(sequence, num_arms)
+    return best[tuple(room)], pulls_of(sequence, num_arms)
 
 
 def knapsack_groups(
-    payoffs: Float[Array, "K N+1"],
-    costs: Int[Array, " K"],
-    money: Int[Array, ""],
-    periods: Int[Array, ""],
-    cells: int,
-    size: int,
-    bounded_periods: bool = True,
+    payoffs: Float[Array, "K N+1"], room: Room
 ) -> tuple[Float[Array, ""], Int[Array, " K"]]:
     """max of sum_a payoffs[a, n_a] over affordable n with n_a <= N, and n.
 
     payoffs[:, 0] = 0; rows may rise and fall. O(K N cells), or O(K N size cells) with bounded
     periods. Among optimal counts each arm, from the last to the first, takes the fewest.
     """
-    _check(payoffs.shape, (len(costs), None), "payoffs must be [K, N + 1] = {want}, got {got}")
-    weights, room = _weights(costs, money, periods, cells, size, bounded_periods)
-    payoffs = payoffs[:, : (size if bounded_periods else cells) + 1]  # no more pulls can fit
+    wanted = (len(room.costs), None)
+    _check(payoffs.shape, wanted, "payoffs must be [K, N + 1] = {want}, got {got}")
+    weights, left = _weights(room)
+    shape = (room.size + 1, room.cells + 1) if room.bounded else (room.cells + 1,)
+    payoffs = payoffs[:, : shape[0]]  # no more pulls can fit
     num_arms, columns = payoffs.shape
-    shape = (size + 1, cells + 1) if bounded_periods else (cells + 1,)
 
     # The first arm alone takes its best count among those that fit.
     fits = jnp.full(shape, columns - 1)
@@ -139,17 +139,11 @@ def knapsack_groups(
 
     last, before = jax.lax.scan(add_arm, first, (payoffs[1:-1], weights[1:-1]))
     tables = [jnp.zeros((1, *shape), payoffs.dtype), before, last[None]]
-    return _settle(jnp.concatenate(tables)[:num_arms], payoffs, weights, room)
+    return _settle(jnp.concatenate(tables)[:num_arms], payoffs, weights, left)
 
 
 def knapsack_feedback(
-    payoff: Float[Array, "K ..."],
-    costs: Int[Array, " K"],
-    money: Int[Array, ""],
-    periods: Int[Array, ""],
-    cells: int,
-    size: int,
-    bounded_periods: bool = True,
+    payoff: Float[Array, "K ..."], room: Room
 ) -> tuple[Float[Array, ""], Int[Array, " size"]]:
     """Best order of pulls when pulling a with s spent, after t pulls, pays `payoff[a, (t,) s]`.
 
@@ -159,11 +153,12 @@ def knapsack_feedback(
 
     O(K cells), or O(K size cells) with bounded periods.
     """
-    by_period = payoff.ndim == 3 and bounded_periods
-    want = (len(costs), size, cells + 1) if by_period else (len(costs), cells + 1)
+    cells, size = room.cells, room.size
+    by_period = payoff.ndim == 3 and room.bounded
+    want = (len(room.costs), *((size,) if by_period else ()), cells + 1)
     _check(payoff.shape, want, "payoff must be [K, (size,) cells + 1] = {want}, got {got}")
-    weights, room = _weights(costs, money, periods, cells, size, bounded_periods)
-    costs, money = weights[:, -1], room[-1]
+    weights, left = _weights(room)
+    costs, money = weights[:, -1], left[-1]
 
     def best_arm(later: Array, pays: Array, spent: Array) -> tuple[Array, Array]:
         """Value and action at `spent` [m], given values `later` [cells + 1] and `pays` [K, m]."""
@@ -174,12 +169,12 @@ def knapsack_feedback(
         return jnp.maximum(best, 0), jnp.where(best > 0, jnp.argmax(gains, axis=0), -1)
 
     nothing = jnp.zeros(cells + 1, payoff.dtype)
-    if bounded_periods:
+    if room.bounded:
 
         def period(later: Array, t: Array) -> tuple[Array, Array]:
             pays = payoff[:, t] if by_period else payoff
             value, arm = best_arm(later, pays, jnp.arange(cells + 1))
-            open_ = t < room[0]
+            open_ = t < left[0]
             return jnp.where(open_, value, 0), jnp.where(open_, arm, -1)
 
         first, actions = jax.lax.scan(period, nothing, jnp.arange(size), reverse=True)
@@ -192,7 +187,7 @@ def knapsack_feedback(
         first, actions = jax.lax.scan(cell, nothing, jnp.arange(cells + 1), reverse=True)
 
     def follow(spent: Array, t: Array) -> tuple[Array, Array]:
-        arm = actions[t, spent] if bounded_periods else actions[spent]
+        arm = actions[t, spent] if room.bounded else actions[spent]
         # Once stopped, a later period might want to pull again: go where all money is spent.
         return jnp.where(arm >= 0, spent + costs[arm], cells), arm
 
@@ -203,23 +198,22 @@ def knapsack_feedback(
 # ---- shared by the solvers
 
 
-def _weights(
-    costs: Any, money: Any, periods: Any, cells: int, size: int, bounded_periods: bool
-) -> tuple[Int[Array, "K D"], Int[Array, " D"]]:
+def _weights(room: Room) -> tuple[Int[Array, "K D"], Int[Array, " D"]]:
     """What a pull of each arm takes from each kind of room, and the room: (periods,) money."""
+    costs, money, periods, cells, size, bounded = room
     if not any(isinstance(x, jax.core.Tracer) for x in (costs, money, periods)):
         check_costs(costs)
         check_limit("money", money, cells, "cells")
-        if bounded_periods:
+        if bounded:
             check_limit("periods", periods, size, "size")
         # Beyond the money of the table one cost is as good as another; int32 holds this one.
         costs = np.minimum(np.asarray(costs), cells + 1)
     costs = jnp.minimum(jnp.asarray(costs), cells + 1).astype(jnp.int32)
-    room = jnp.asarray(money, jnp.int32)[None]
-    if not bounded_periods:
-        return costs[:, None], room
+    left = jnp.asarray(money, jnp.int32)[None]
+    if not bounded:
+        return costs[:, None], left
     weights = jnp.stack([jnp.ones_like(costs), costs], axis=1)
-    return weights, jnp.concatenate([jnp.asarray(periods, jnp.int32)[None], room])
+    return weights, jnp.concatenate([jnp.asarray(periods, jnp.int32)[None], left])
 
 
 def _pad(table: Array) -> Array:
@@ -252,7 +246,8 @@ def _settle(
     return gains[-1], counts.astype(jnp.int32)
 
 
-def _pulls(sequence: Array, num_arms: int) -> Array:
+def pulls_of(sequence: Int[Array, " T"], num_arms: int) -> Int[Array, " K"]:
+    """Pulls of each arm; -1 is none."""
     return jnp.sum(sequence[None, :] == jnp.arange(num_arms)[:, None], axis=1, dtype=jnp.int32)
 
 
@@ -267,7 +262,7 @@ def _solve_many(
     kind: str, table: Array, costs: Array, money: Array, periods: Array, *static: Any
 ) -> tuple[Array, Array]:
     def solve(one: Array, money: Array, periods: Array) -> tuple[Array, Array]:
-        return SOLVERS[kind](one, costs, money, periods, *static)
+        return SOLVERS[kind](one, Room(costs, money, periods, *static))
 
     return jax.vmap(solve)(table, money, periods)
 

@@ -105,6 +105,10 @@ class Discrete(NamedTuple):
     points: np.ndarray
     probabilities: np.ndarray
 
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        cumulative = np.concatenate([[0.0], np.cumsum(self.probabilities)])
+        return cumulative[np.searchsorted(self.points, x, side="right")]
+
     def key(self) -> tuple[Any, ...]:
         return (self.points.tobytes(), self.probabilities.tobytes())
 
@@ -157,8 +161,7 @@ def _discrete_max(unique: list[tuple[Discrete, int]]) -> float:
     points = np.unique(np.concatenate([law.points for law, _ in unique]))
     product = np.ones(len(points))
     for law, count in unique:
-        cumulative = np.concatenate([[0.0], np.cumsum(law.probabilities)])
-        product *= cumulative[np.searchsorted(law.points, points, side="right")] ** count
+        product *= law.cdf(points) ** count
     mass = np.diff(product, prepend=0.0)
     # Truncated tails (Poisson) leave a total just below 1; put the rest at the last point.
     return float(points @ mass + points[-1] * (1.0 - product[-1]))
@@ -177,9 +180,7 @@ def _smooth_max(unique: list[tuple[Smooth, int]]) -> float:
 
 
 def _continuous_max(unique: list[tuple[Continuous | Discrete | Smooth, int]]) -> float:
-    edges = []
-    for law, _ in unique:
-        edges.append(law.points if isinstance(law, Discrete) else law.breaks())
+    edges = [law.points if isinstance(law, Discrete) else law.breaks() for law, _ in unique]
     breaks = np.unique(np.concatenate(edges))
     breaks = breaks[np.isfinite(breaks)]
     half = np.diff(breaks)[:, None] / 2
@@ -188,9 +189,7 @@ def _continuous_max(unique: list[tuple[Continuous | Discrete | Smooth, int]]) ->
     log_product = np.zeros_like(x)
     for law, count in unique:
         if isinstance(law, Discrete):
-            cumulative = np.concatenate([[0.0], np.cumsum(law.probabilities)])
-            below = cumulative[np.searchsorted(law.points, x, side="right")]
-            below = np.where(x >= law.points[-1], 1.0, below)
+            below = np.where(x >= law.points[-1], 1.0, law.cdf(x))
             with np.errstate(divide="ignore"):
                 log_product += count * np.log(below)
         else:
@@ -247,5 +246,4 @@ def count_law(
     evidence = scipy.special.logsumexp(joint, axis=1)
     means = np.exp(joint - evidence[:, None]) @ mu
     mass = np.exp(ways + evidence)
-    order = np.argsort(means)
-    return Discrete(means[order], (mass / mass.sum())[order])
+    return merged(means, mass / mass.sum())

@@ -11,6 +11,7 @@ import numpy as np
 
 from irsppl import beliefs
 from irsppl._fields import changed
+from irsppl.beliefs._conjugate import Natural
 from irsppl.beliefs._points import Points
 from irsppl.beliefs.quadrature import Quadrature, Record
 
@@ -43,12 +44,8 @@ class HostBelief:
             nu = self.nu + n
             fields = {"mean": (self.xi + total) / nu, "sd": self.noise / np.sqrt(nu)}
         else:
-            more: dict[type, dict[str, np.ndarray]] = {
-                beliefs.BetaBernoulli: {"alpha": total, "beta": n - total},
-                beliefs.GammaPoisson: {"shape": total, "rate": n},
-                beliefs.GammaExponential: {"shape": n, "rate": total},
-            }
-            added = more[type(start)].items()
+            assert isinstance(start, Natural)
+            added = start.added(total, n).items()
             fields = {name: np.asarray(getattr(start, name), float) + x for name, x in added}
         kept = {name: x.astype(getattr(start, name).dtype) for name, x in fields.items()}
         return changed(start, **{name: jnp.asarray(value) for name, value in kept.items()})

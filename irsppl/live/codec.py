@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,10 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from irsppl._fields import assemble
+from irsppl.beliefs._types import ArmModel
 from irsppl.horizons import SurvivorTable
-
-if TYPE_CHECKING:
-    from irsppl.models import ArmModel
 
 _MAGIC = b"irsppl01"
 

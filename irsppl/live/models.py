@@ -10,15 +10,13 @@ import hashlib
 import inspect
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
+from irsppl.beliefs._types import ArmModel
 from irsppl.live.codec import unpack
-
-if TYPE_CHECKING:
-    from irsppl.models import ArmModel
 
 
 def describe(models: Sequence[ArmModel]) -> dict[str, Any] | None:

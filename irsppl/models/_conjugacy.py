@@ -9,7 +9,7 @@ mistake of ours the third.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +18,9 @@ import numpyro.distributions as dist
 from irsppl._checks import host64
 from irsppl.models._distributions import unwrap
 from irsppl.models._laws import PARAMETERS, Laws, close, flat_draws, starts_of, total_size
+from irsppl.models._model import ArmModel
 from irsppl.models._structure import Fact
-
-if TYPE_CHECKING:
-    from irsppl.models._model import ArmModel
-    from irsppl.models._trial import Trial
+from irsppl.models._trial import Trial
 
 
 def find_conjugacy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,9 @@ from jaxtyping import Array
 from irsppl._checks import host64
 from irsppl.models import _quantiles as quantiles
 from irsppl.models._distributions import Distribution, unwrap
+from irsppl.models._model import ArmModel
 from irsppl.models._structure import Fact, facts
-
-if TYPE_CHECKING:
-    from irsppl.models._model import ArmModel
-    from irsppl.models._trial import Trial
+from irsppl.models._trial import Trial
 
 # Parameters in NumPyro's names, with the number of event dimensions each has.
 PARAMETERS: dict[type, dict[str, int]] = {

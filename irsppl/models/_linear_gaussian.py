@@ -6,7 +6,7 @@ and constant elsewhere, and agreement of the densities in numbers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,9 @@ from jaxtyping import Array
 from irsppl._checks import host64
 from irsppl.models._distributions import unwrap
 from irsppl.models._laws import Laws, close, filled, flat_draws, size_of, starts_of, total_size
+from irsppl.models._model import ArmModel
 from irsppl.models._structure import LinearGaussianForm
-
-if TYPE_CHECKING:
-    from irsppl.models._model import ArmModel
-    from irsppl.models._trial import Trial
+from irsppl.models._trial import Trial
 
 
 def find_linear_gaussian(
@@ -29,31 +27,25 @@ def find_linear_gaussian(
 ) -> LinearGaussianForm | None:
     if model.has_discrete or model.mean_method == "user" or len(every_arm) < model.num_arms:
         return None
-    form = _linear_gaussian(model, every_arm)
-    return form if form is not None and _form_agrees(model, form, trial) else None
-
-
-def _linear_gaussian(model: ArmModel, readings: list[Laws]) -> LinearGaussianForm | None:
     if model.category_values is not None:
         return None
-    for law in readings[0].priors.values():
+    for law in every_arm[0].priors.values():
         if law.kind not in (dist.Normal, dist.MultivariateNormal):
             return None
         spread = "scale" if law.kind is dist.Normal else "scale_tril"
         loc = law.parameters["loc"]
         if law.parameters[spread].constant is None or not (loc.affine or loc.constant is not None):
             return None
-    for laws in readings:
-        if laws.reward.kind is not dist.Normal:
+    for law in (laws.reward for laws in every_arm):
+        if law.kind is not dist.Normal or not law.parameters["loc"].affine:
             return None
-        if not laws.reward.parameters["loc"].affine:
+        if law.parameters["scale"].constant is None:
             return None
-        if laws.reward.parameters["scale"].constant is None:
-            return None
-    return _form(model, readings)
+    form = _form(model, every_arm)
+    return form if _form_agrees(model, form, trial) else None
 
 
-def _form(model: ArmModel, readings: list[Laws]) -> LinearGaussianForm | None:
+def _form(model: ArmModel, readings: list[Laws]) -> LinearGaussianForm:
     """Coefficients by differentiation at zero: the program is affine all the way."""
     size = total_size(model)
     starts = starts_of(model)

@@ -231,11 +231,6 @@ def beta_logit_icdf(a: Array, b: Array, u: Array) -> Array:
     return _bisect(below, -reach, reach)
 
 
-def _student_icdf(df: Array, u: Array) -> Array:
-    y = beta_logit_icdf(0.5 * df, jnp.asarray(0.5, u.dtype), 2 * jnp.minimum(u, 1 - u))
-    return jnp.sign(u - 0.5) * jnp.sqrt(df * jnp.exp(-y))
-
-
 # ---- the map itself
 def tables_for(kind: type, constants: dict[str, np.ndarray]) -> Table | None:
     """Tables for a law whose parameters are known constants, or None where none are needed.
@@ -332,7 +327,10 @@ def _icdf(fn: Distribution, u: Array, table: Table | None = None) -> Array:
     if kind is dist.Gamma:
         return (table(u) if table is not None else gamma_icdf(fn.concentration, u)) / fn.rate
     if kind is dist.StudentT:
-        standard = table(u) if table is not None else _student_icdf(fn.df, u)
+        if table is not None:
+            return fn.loc + fn.scale * table(u)
+        y = beta_logit_icdf(0.5 * fn.df, jnp.asarray(0.5, u.dtype), 2 * jnp.minimum(u, 1 - u))
+        standard = jnp.sign(u - 0.5) * jnp.sqrt(fn.df * jnp.exp(-y))
         return fn.loc + fn.scale * standard
     if kind is dist.Chi2:
         return 2 * gamma_icdf(0.5 * fn.df, u)

@@ -10,14 +10,13 @@ slowly than that, k falling like 1 / r, where all moments are finite.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-if TYPE_CHECKING:
-    from irsppl.models._model import ArmModel
+from irsppl.models._model import ArmModel
 
 _DRAWS = 20_000
 _RADII = (3.5, 5.0, 6.5)  # 6.5: one in 2e10; what is rarer than that plays no part

@@ -3,30 +3,30 @@
 from typing import Any
 
 from irsppl._checks import one_of
-from irsppl.penalties._base import PayoffPenalty, Penalty, future_means
-from irsppl.penalties._control_variates import set_controls
-from irsppl.penalties._payoffs import (
-    HostPayoff,
-    Inner,
-    Payoff,
-    PerArm,
-    PerCounts,
-    PerMoney,
-    PerPeriod,
-    PerPull,
-)
-from irsppl.penalties.ff import FF
-from irsppl.penalties.fh import FH
-from irsppl.penalties.ideal import Ideal
-from irsppl.penalties.lagrangian import Lagrangian
-from irsppl.penalties.mix import Mix
-from irsppl.penalties.ts import TS
-from irsppl.penalties.v_emax import VEMax
-from irsppl.penalties.v_fit import VFit
-from irsppl.penalties.v_solo import VSolo
-from irsppl.penalties.v_zero import VZero
-from irsppl.penalties.v_zero_separable import VZeroSeparable
-from irsppl.penalties.zero import Zero
+from irsppl.penalties._base import PayoffPenalty as PayoffPenalty
+from irsppl.penalties._base import Penalty as Penalty
+from irsppl.penalties._base import future_means as future_means
+from irsppl.penalties._control_variates import set_controls as set_controls
+from irsppl.penalties._payoffs import HostPayoff as HostPayoff
+from irsppl.penalties._payoffs import Inner as Inner
+from irsppl.penalties._payoffs import Payoff as Payoff
+from irsppl.penalties._payoffs import PerArm as PerArm
+from irsppl.penalties._payoffs import PerCounts as PerCounts
+from irsppl.penalties._payoffs import PerMoney as PerMoney
+from irsppl.penalties._payoffs import PerPeriod as PerPeriod
+from irsppl.penalties._payoffs import PerPull as PerPull
+from irsppl.penalties.ff import FF as FF
+from irsppl.penalties.fh import FH as FH
+from irsppl.penalties.ideal import Ideal as Ideal
+from irsppl.penalties.lagrangian import Lagrangian as Lagrangian
+from irsppl.penalties.mix import Mix as Mix
+from irsppl.penalties.ts import TS as TS
+from irsppl.penalties.v_emax import VEMax as VEMax
+from irsppl.penalties.v_fit import VFit as VFit
+from irsppl.penalties.v_solo import VSolo as VSolo
+from irsppl.penalties.v_zero import VZero as VZero
+from irsppl.penalties.v_zero_separable import VZeroSeparable as VZeroSeparable
+from irsppl.penalties.zero import Zero as Zero
 
 PENALTIES: dict[str, Penalty] = {
     penalty.name: penalty
@@ -56,33 +56,3 @@ def find_penalty(penalty: Any) -> Penalty:
     if not isinstance(penalty, str):
         raise ValueError(f"penalty must be a name or a Penalty, got {penalty!r}")
     return PENALTIES[one_of("penalty", penalty, PENALTIES)]
-
-
-__all__ = [
-    "FF",
-    "FH",
-    "PENALTIES",
-    "TS",
-    "HostPayoff",
-    "Ideal",
-    "Inner",
-    "Lagrangian",
-    "Mix",
-    "Payoff",
-    "PayoffPenalty",
-    "Penalty",
-    "PerArm",
-    "PerCounts",
-    "PerMoney",
-    "PerPeriod",
-    "PerPull",
-    "VEMax",
-    "VFit",
-    "VSolo",
-    "VZero",
-    "VZeroSeparable",
-    "Zero",
-    "find_penalty",
-    "future_means",
-    "set_controls",
-]

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from irsppl.bandit import Bandit
+from irsppl.inner.knapsack import pulls_of
 from irsppl.inner.lattice import solve_lattice
 
 
@@ -96,7 +97,7 @@ class PerPeriod(HostPayoff):
         arms = jnp.argmax(each, axis=0)
         sequence = jnp.where(played, arms, -1)
         value = jnp.sum(jnp.where(played, each.max(axis=0), 0))
-        return Inner(value, arms[0], _count(sequence, len(each)), sequence)
+        return Inner(value, arms[0], pulls_of(sequence, len(each)), sequence)
 
     def values(self, bandit: Bandit, periods: np.ndarray) -> np.ndarray:
         require_free(bandit)
@@ -113,7 +114,7 @@ class PerMoney(HostPayoff):
     def solve(self, bandit: Bandit, periods: Int[Array, ""]) -> Inner:
         each = jnp.asarray(self.each)
         value, sequence = bandit.purse.best_feedback(bandit, each, self.by_period)
-        return Inner(value, sequence[0], _count(sequence, bandit.num_arms), sequence)
+        return Inner(value, sequence[0], pulls_of(sequence, bandit.num_arms), sequence)
 
     def values(self, bandit: Bandit, periods: np.ndarray) -> np.ndarray:
         return bandit.purse.feedback_values(bandit, np.asarray(self.each), self.by_period)
@@ -137,10 +138,6 @@ class PerCounts(Payoff):
             if not access.may_stop:  # the solver would take `allowed` for leave to stop
                 each, allowed = jnp.where(allowed, each, -jnp.inf), None
         value, sequence = solve_lattice(each, periods, num_arms, size, allowed)
-        pulls = _count(sequence, num_arms)
+        pulls = pulls_of(sequence, num_arms)
         action = access.first(bandit, pulls) if self.most_pulled else sequence[0]
         return Inner(value, action, pulls, sequence)
-
-
-def _count(sequence: Int[Array, " T"], num_arms: int) -> Int[Array, " K"]:
-    return jnp.sum(sequence[None, :] == jnp.arange(num_arms)[:, None], axis=1)

@@ -86,16 +86,12 @@ class Schedule:
         only_new: zero where the pull's own reward does not come in time.
         """
         if self.known is None:
-            return rows[..., : self.num_pulls]
+            return rows[..., : int(self.limits.max())]
         before, after = self.known[..., :-1], self.known[..., 1:]
         axes = tuple(range(1, rows.ndim - 2))
         at = np.expand_dims(np.minimum(before, rows.shape[-1] - 1), axes)
         found = np.take_along_axis(rows, at, axis=-1)
         return np.where(np.expand_dims(after > before, axes), found, 0) if only_new else found
-
-    @property
-    def num_pulls(self) -> int:
-        return int(self.limits.max()) if self.known is None else self.known.shape[2] - 1
 
     def spans(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(first, last) [S, K]: the row's rewards that the first counts [S, K] pulls show."""

@@ -16,7 +16,7 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, for_simulation
 from irsppl.inner.mixture import mix, mix_batch
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import PayoffPenalty, future_means
+from irsppl.penalties._base import PayoffPenalty, future_means, natural_means
 from irsppl.penalties._payoffs import HostPayoff, Inner
 
 _DEFAULT = 200
@@ -112,11 +112,7 @@ def _host_payoffs(
 ) -> tuple[Float[np.ndarray, "S K n0"], Float[np.ndarray, "S K"]]:
     """Prefix and later payoffs of a batch of futures, in float64, without a [S, K, T] copy."""
     rewards = np.asarray(outcomes.rewards)
-    n0 = min(n0, remaining)
-    prefix = np.zeros((*rewards.shape[:2], n0))
-    np.cumsum(rewards[:, :, : n0 - 1], axis=2, dtype=np.float64, out=prefix[:, :, 1:])
-    prefix += xi[None, :, None]
-    prefix /= nu[None, :, None] + np.arange(n0)[None, None, :]
+    prefix = natural_means((xi, nu), rewards[:, :, : min(n0, remaining) - 1])
     later = xi[None, :] + rewards[:, :, : remaining - 1].sum(axis=2, dtype=np.float64)
     return prefix, later / (nu[None, :] + (remaining - 1))
 

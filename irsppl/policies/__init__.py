@@ -5,23 +5,28 @@ from typing import Any
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.penalties import PENALTIES, Penalty
-from irsppl.policies._base import Player, Policy
-from irsppl.policies.agent import AgentPolicy, from_agent
-from irsppl.policies.bayes_ucb import BayesUCB
-from irsppl.policies.epsilon_greedy import EpsilonGreedy
-from irsppl.policies.fh_gittins import FHGittins
-from irsppl.policies.function import FunctionPolicy, PlainPolicy, playable
-from irsppl.policies.greedy import Greedy
-from irsppl.policies.ids import IDS
-from irsppl.policies.index import Index
-from irsppl.policies.irs import IRS, irs_policy
-from irsppl.policies.kl_ucb import KLUCB
-from irsppl.policies.lagrangian import LagrangianIndex
-from irsppl.policies.ogi import OGI
-from irsppl.policies.opt import Opt
-from irsppl.policies.random import Random
-from irsppl.policies.ts_ratio import TSRatio
-from irsppl.policies.ucb1 import UCB1
+from irsppl.policies._base import Player as Player
+from irsppl.policies._base import Policy as Policy
+from irsppl.policies.agent import AgentPolicy as AgentPolicy
+from irsppl.policies.agent import from_agent as from_agent
+from irsppl.policies.bayes_ucb import BayesUCB as BayesUCB
+from irsppl.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
+from irsppl.policies.fh_gittins import FHGittins as FHGittins
+from irsppl.policies.function import FunctionPolicy as FunctionPolicy
+from irsppl.policies.function import PlainPolicy as PlainPolicy
+from irsppl.policies.function import playable
+from irsppl.policies.greedy import Greedy as Greedy
+from irsppl.policies.ids import IDS as IDS
+from irsppl.policies.index import Index as Index
+from irsppl.policies.irs import IRS as IRS
+from irsppl.policies.irs import irs_policy
+from irsppl.policies.kl_ucb import KLUCB as KLUCB
+from irsppl.policies.lagrangian import LagrangianIndex as LagrangianIndex
+from irsppl.policies.ogi import OGI as OGI
+from irsppl.policies.opt import Opt as Opt
+from irsppl.policies.random import Random as Random
+from irsppl.policies.ts_ratio import TSRatio as TSRatio
+from irsppl.policies.ucb1 import UCB1 as UCB1
 
 POLICIES: dict[str, Policy] = {
     **{name: irs_policy(penalty) for name, penalty in PENALTIES.items() if not penalty.bound_only},
@@ -80,29 +85,3 @@ def _find(policy: Any) -> Policy:
         "policy must be a name, a Policy, or a function policy(key, bandit) -> arm, got "
         f"{policy!r}{hint}"
     )
-
-
-__all__ = [
-    "IDS",
-    "IRS",
-    "KLUCB",
-    "OGI",
-    "POLICIES",
-    "UCB1",
-    "AgentPolicy",
-    "BayesUCB",
-    "EpsilonGreedy",
-    "FHGittins",
-    "FunctionPolicy",
-    "Greedy",
-    "Index",
-    "LagrangianIndex",
-    "Opt",
-    "PlainPolicy",
-    "Player",
-    "Policy",
-    "Random",
-    "TSRatio",
-    "find_policy",
-    "from_agent",
-]

@@ -49,7 +49,7 @@ class FHGittins(Policy):
         distinct = sorted(set(pairs))
         tables = [_table(float(a), float(b), int(bandit.remaining)) for a, b in distinct]
         group = np.array([distinct.index(pair) for pair in pairs], np.int64)
-        return np.stack([table.values for table in tables]), group
+        return np.stack(tables), group
 
 
 _table = lru_cache(maxsize=2)(index_table)

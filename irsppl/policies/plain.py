@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool
 
 from irsppl._checks import numbered_keys
 from irsppl._fields import changed
+from irsppl._progress import duration
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.beliefs import for_simulation
 from irsppl.outcomes import Outcome
@@ -103,7 +104,7 @@ class Clock:
         cost = ""
         if timed > 0:
             each = (time.perf_counter() - self.started) / timed
-            cost = f" at {1000 * each:.2g} ms each: about {_duration(each * self.total)}"
+            cost = f" at {1000 * each:.2g} ms each: about {duration(each * self.total)}"
         warnings.warn(
             f"policy {self.label!r} is played in plain Python, one decision at a time "
             f"({self.reason}): {self.total:,} decisions{cost}. A function written with jax.numpy "
@@ -111,12 +112,6 @@ class Clock:
             UserWarning,
             stacklevel=2,
         )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(seconds, 0.1):.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def play_plainly(

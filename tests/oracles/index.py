@@ -9,8 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from irsppl.engine.families.futures import bracket
 from irsppl.engine.index import HALVINGS
-from irsppl.inner.cpu.families import BETA_BERNOULLI, as_rows, check_family
+from irsppl.inner.cpu.families import BETA_BERNOULLI
 from irsppl.inner.cpu.special import TINY, beta_start, expected_gain
+
+from .rows import as_rows
 
 LOWEST = -1e300
 
@@ -124,7 +126,7 @@ def index_given(
     if given.ndim != 3:
         raise ValueError(f"futures must have shape [K, M, R], got {given.shape}")
     x, n, s = as_rows(xi, nu, noise_sd, (given.shape[0],))
-    indices = _index_given(check_family(family), x, n, s, given, bool(star))
+    indices = _index_given(family, x, n, s, given, bool(star))
     return int(np.argmax(indices)), indices
 
 
@@ -139,7 +141,7 @@ def worth_trying(
 ) -> float:
     """Mean of phi(lam) of one arm over ``futures`` [M, R]; worth trying if not negative."""
     return _mean_phi(
-        check_family(family),
+        family,
         float(xi),
         float(nu),
         float(noise_sd),

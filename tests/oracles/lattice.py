@@ -11,10 +11,10 @@ from irsppl.inner.cpu.families import (
     GAMMA_EXPONENTIAL,
     GAMMA_POISSON,
     NORMAL_NORMAL,
-    as_rows,
-    check_family,
 )
 from irsppl.inner.cpu.special import TINY, beta_start, gamma_start
+
+from .rows import as_rows
 
 
 @njit(nogil=True, error_model="numpy")
@@ -220,7 +220,7 @@ def gamma_lattice(
         raise ValueError(f"rewards must have shape [K, T], got {path.shape}")
     num_arms, horizon = path.shape
     x, n, s = as_rows(xi, nu, noise_sd, (num_arms,))
-    nodes, weights, base = _nodes(check_family(family), x, n, s, horizon, num_nodes)
+    nodes, weights, base = _nodes(family, x, n, s, horizon, num_nodes)
     table = _survival_tables(family, x, n, s, path, nodes)
     return _gamma_cube(table, weights, base).reshape((horizon + 1,) * num_arms)
 

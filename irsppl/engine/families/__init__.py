@@ -31,6 +31,7 @@ from irsppl.engine.families.points import points
 from irsppl.engine.families.starts import (
     Start,
     cloud_start,
+    few_tables,
     has_many,
     planning_tables,
     still_curves,
@@ -98,28 +99,12 @@ def _linear(belief: Any, needs: frozenset[str]) -> Maker | None:
     return lambda horizon, _: linear_gaussian(x, noise, offset, mean, root, LEAST_SD, horizon)
 
 
-# Tables of likelihoods by what they are made of: a loop of decisions asks for them every time.
-_KEPT: dict[Any, RewardTables] = {}
-_MOST_KEPT = 16
-
-
 def _tables(belief: PointBelief, needs: frozenset[str]) -> RewardTables:
     """`reward_tables`, remembered while the points stay where they are."""
-    import jax
-
     if has_many(belief):
         return planning_tables(belief, needs)
-    leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief.params)]
-    place = (belief.parts, *leaves)
-    found = _KEPT.get(place)
-    if found is None:
-        found = belief.reward_tables()
-        while len(_KEPT) >= _MOST_KEPT:
-            _KEPT.pop(next(iter(_KEPT)), None)
-        _KEPT[place] = found
-    assert found is not None  # rewards are few
     weights = np.exp(host64(belief.log_weights))
-    return found._replace(weights=weights / weights.sum(axis=-1, keepdims=True))
+    return few_tables(belief)._replace(weights=weights / weights.sum(axis=-1, keepdims=True))
 
 
 _MAKERS: dict[type, Callable[[Any, frozenset[str]], Maker | None]] = {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.families.joint import JointPoints
-from irsppl.engine.families.memory import room, room_for_futures
+from irsppl.engine.families.memory import Work, room, work_arrays
 from irsppl.engine.families.points import Points
 from irsppl.engine.families.weights import BLOCK, LEAST_LOG, SUMS, dot, largest, log32, settle
 from irsppl.engine.verbs import INLINE, implements
@@ -42,23 +42,15 @@ class SeparateClouds(NamedTuple):
     mu: Floats  # [S + 1, K, N]
     mu32: Singles
     likelihood: Singles  # [S + 1, K, R, N]
+    logs: Singles  # [S + 1, K, R, N] of the likelihood
     law: Singles  # [S + 1, K, N, R]
     weights: Floats  # [S, K, N]
     sums: Floats  # [S, K, N / BLOCK]
     means: Floats  # [S, K]
-    span: Ints  # [S, K, 2]
-    logs: Singles  # [S + 1, K, R, N] of the likelihood
     new: Floats  # [S, N] with the newest reward, where that calls for a move
-    tallies: Ints  # work arrays from here on: see `Points`
-    scores: Singles
-    point: Ints
-    place: Ints
-    drawn: Ints
-    path: Singles
-    scale: Floats
-    trail: Floats
-    ends: Ints
-    few: NDArray[np.bool_]
+    work: Work
+    span: Ints  # [S, K, 2]
+    few: NDArray[np.bool_]  # as in `Points`
 
 
 class JointClouds(NamedTuple):
@@ -67,57 +59,64 @@ class JointClouds(NamedTuple):
     slot: Ints  # [S]
     values: Floats  # [K, R]
     mu: Floats  # [S + 1, K, N]
-    order: Ints  # [S + 1, K, N]
     mu32: Singles  # in the arm's own order
-    likelihood: Singles  # [S + 1, K, R, N] in the arm's own order
-    plain: Singles  # [S + 1, K, R, N] in the points' order
-    plain_mu: Singles  # [S + 1, K, N]
+    likelihood: Singles  # [S + 1, K, R, N] in the points' order
+    logs: Singles  # [S + 1, K, R, N]
     law: Singles  # [S + 1, K, N, R]
-    weights: Floats  # [S, N]
-    sums: Floats  # [S, N / BLOCK]
+    weights: Floats  # [S, 1, N]
+    sums: Floats  # [S, 1, N / BLOCK]
     means: Floats  # [S, K]
-    logs: Singles  # [S + 1, K, R, N] in the points' order
     new: Floats  # [S, N] with the newest reward, where that calls for a move
-    reach: Ints  # work arrays from here on: see `JointPoints`
-    tallies: Ints
-    scores: Singles
-    span: Ints
-    point: Ints
-    place: Ints
-    drawn: Ints
-    path: Singles
-    scale: Floats
-    trail: Floats
-    ends: Ints
+    work: Work
+    span: Ints  # [K, 2], as in `JointPoints`
+    order: Ints  # [S + 1, K, N]
+    ordered: Singles  # [S + 1, K, R, N] likelihoods in the arm's own order
+    plain_mu: Singles  # [S + 1, K, N]
+    reach: Ints  # this and all below as in `JointPoints`
     fits: Singles
     spare: Singles
 
 
-def separate_clouds(start: Tables, count: int, horizon: int, moving: bool) -> SeparateClouds:
-    """Room for `count` replications; futures of so many rewards; moving: points may change."""
+def make_clouds(
+    start: Tables, count: int, horizon: int, moving: bool, joint: bool, separable: bool
+) -> SeparateClouds | JointClouds:
+    """Room for `count` replications; futures of so many rewards; moving: points may change.
+
+    joint: arms share their latents; separable: the rule is V-Zero-separable.
+    """
     arms, atoms, points = start.mass.shape
-    size = whole_blocks(points)
-    rows = count + 1 if moving else 1
-    made = SeparateClouds(
+    size, rows, own = whole_blocks(points), count + 1 if moving else 1, 1 if joint else arms
+    common = (
         np.zeros(count, np.int64),
         start.values,
         room((rows, arms, size)),
         room((rows, arms, size), np.float32),
         room((rows, arms, atoms, size), np.float32),
-        room((rows, arms, size, atoms), np.float32),
-        room((count, arms, size)),
-        room((count, arms, size // BLOCK)),
-        room((count, arms)),
-        np.zeros((count, arms, 2), np.int64),
         room((rows, arms, atoms, size), np.float32),
+        room((rows, arms, size, atoms), np.float32),
+        room((count, own, size)),
+        room((count, own, size // BLOCK)),
+        room((count, arms)),
         room((count, size)),
-        room(atoms, np.int64),
-        room(size, np.float32),
-        *room_for_futures(arms, horizon, size),
-        np.full(1, moving),
+        work_arrays(arms, horizon, size, atoms),
     )
-    rows_of_start = np.zeros(arms, np.int64)
-    place(made, rows_of_start, np.arange(arms), start.mu[:, None, :], start.mass[:, None])
+    if not joint:
+        separate = SeparateClouds(*common, np.zeros((count, arms, 2), np.int64), np.full(1, moving))
+        every = np.arange(arms)
+        place(separate, np.zeros_like(every), every, start.mu[:, None, :], start.mass[:, None])
+        return separate
+    made = JointClouds(
+        *common,
+        np.zeros((arms, 2), np.int64),
+        room((rows, arms, size), np.int64),
+        room((rows, arms, atoms, size), np.float32),
+        room((rows, arms, size), np.float32),
+        np.zeros(2, np.int64),
+        room((arms, horizon if separable else 0, size), np.float32),
+        room((3, size), np.float32),
+    )
+    first = np.zeros(1, np.int64)
+    place(made, first, first, start.mu[None], start.mass[None])
     return made
 
 
@@ -177,42 +176,6 @@ def tabulate(mass: Any, likelihood: Any, logs: Any, law: Any) -> None:
                 law[j, r] = mass[r, j] + (law[j, r - 1] if r > 0 else np.float32(0.0))
 
 
-def joint_clouds(
-    start: Tables, count: int, horizon: int, moving: bool, separable: bool
-) -> JointClouds:
-    """The same for shared latents; separable: whether the rule is V-Zero-separable."""
-    arms, atoms, points = start.mass.shape
-    size = whole_blocks(points)
-    rows = count + 1 if moving else 1
-    length = horizon if separable else 0
-    made = JointClouds(
-        np.zeros(count, np.int64),
-        start.values,
-        room((rows, arms, size)),
-        room((rows, arms, size), np.int64),
-        room((rows, arms, size), np.float32),
-        room((rows, arms, atoms, size), np.float32),
-        room((rows, arms, atoms, size), np.float32),
-        room((rows, arms, size), np.float32),
-        room((rows, arms, size, atoms), np.float32),
-        room((count, size)),
-        room((count, size // BLOCK)),
-        room((count, arms)),
-        room((rows, arms, atoms, size), np.float32),
-        room((count, size)),
-        np.zeros(2, np.int64),
-        room(atoms, np.int64),
-        room(size, np.float32),
-        np.zeros((arms, 2), np.int64),
-        *room_for_futures(arms, horizon, size),
-        room((arms, length, size), np.float32),
-        room((3, size), np.float32),
-    )
-    first = np.zeros(1, np.int64)
-    place(made, first, first, start.mu[None], start.mass[None])
-    return made
-
-
 # ------------------------------------------------------------------ verbs
 
 
@@ -223,27 +186,8 @@ def choose_in(
     raise TypeError("compiled code only")
 
 
-def start_cloud(clouds: Any, s: int, weights: Any) -> None:
-    """Replication s back at the start, with these weights."""
-    raise TypeError("compiled code only")
-
-
-def weigh(clouds: Any, s: int, arm: int, row: Any, least: float) -> float:
-    """Multiply weights by a row of likelihoods [N]; returns the effective sample size.
-
-    Where that lies below ``least`` the weights stay as they are, for the cloud has to be moved.
-    ``new`` has what they would be, not made to add to one.
-    """
-    raise TypeError("compiled code only")
-
-
-def weigh_known(clouds: Any, s: int, arm: int, atom: int, least: float) -> float:
-    """The same with one of the arm's few rewards."""
-    raise TypeError("compiled code only")
-
-
-def put_weights(clouds: Any, s: int, arm: int, weights: Any) -> None:
-    """Of the cloud's new points, adding to one."""
+def _settled(clouds: Any, s: int, arm: int, total: float) -> None:
+    """Weights of that sum made to add to one, their sums and the arms' means."""
     raise TypeError("compiled code only")
 
 
@@ -265,12 +209,12 @@ def _(clouds, row, arm, mu, order, mass):
         _copy(mu[a], clouds.mu[row, a])
         _copy(mu[a], clouds.plain_mu[row, a])
         _copy(order[a], clouds.order[row, a])
-        tabulate(mass[a], clouds.plain[row, a], clouds.logs[row, a], clouds.law[row, a])
+        tabulate(mass[a], clouds.likelihood[row, a], clouds.logs[row, a], clouds.law[row, a])
         for j in range(mu.shape[1]):
             at = order[a, j]
             clouds.mu32[row, a, j] = mu[a, at]
-            for r in range(clouds.plain.shape[2]):
-                clouds.likelihood[row, a, r, j] = clouds.plain[row, a, r, at]
+            for r in range(clouds.likelihood.shape[2]):
+                clouds.ordered[row, a, r, j] = clouds.likelihood[row, a, r, at]
 
 
 @implements(choose_in, SeparateClouds)
@@ -289,18 +233,8 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.sums[s],
         clouds.means[s],
         clouds.span[s],
-        clouds.tallies,
-        clouds.scores,
-        clouds.point,
-        clouds.place,
-        clouds.drawn,
-        clouds.path,
-        clouds.scale,
-        clouds.trail,
-        clouds.ends,
-        clouds.path,  # nobody asks: `weigh` brings rewards in
-        clouds.mu32[row],
         clouds.few,
+        clouds.work,
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)
 
@@ -309,35 +243,25 @@ def _(clouds, s, rule, limits, rng, period, remaining):
 def _(clouds, s, rule, limits, rng, period, remaining):
     row = clouds.slot[s]
     family = JointPoints(
-        clouds.weights[s],
+        clouds.weights[s, 0],
         clouds.values,
         clouds.mu[row],
-        clouds.plain[row],
+        clouds.likelihood[row],
         clouds.logs[row],
         clouds.law[row],
         clouds.order[row],
         clouds.mu32[row],
-        clouds.likelihood[row],
-        clouds.weights[s],
-        clouds.sums[s],
+        clouds.ordered[row],
+        clouds.weights[s, 0],
+        clouds.sums[s, 0],
         clouds.means[s],
         clouds.reach,
-        clouds.tallies,
-        clouds.scores,
         clouds.span,
-        clouds.point,
-        clouds.place,
-        clouds.drawn,
-        clouds.path,
-        clouds.scale,
-        clouds.trail,
-        clouds.ends,
-        clouds.plain[row],
+        clouds.likelihood[row],
         clouds.plain_mu[row],
         clouds.fits,
         clouds.spare,
-        clouds.path,
-        clouds.mu32[row],
+        clouds.work,
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)
 
@@ -365,74 +289,61 @@ def _size(total: float, squares: float) -> float:
     return total * total / squares if squares > 0.0 and total < np.inf else 0.0
 
 
-@implements(weigh, SeparateClouds)
-def _(clouds, s, arm, row, least):
-    total, squares = _times(clouds.weights[s, arm], row, clouds.new[s])
-    ess = _size(total, squares)
-    if ess > 0.0 and ess >= least:
-        _copy(clouds.new[s], clouds.weights[s, arm])
-        _settled(clouds, s, arm, total)
-    return ess
-
-
-@njit(**INLINE)
-def _settled(clouds: SeparateClouds, s: int, arm: int, total: float) -> None:
+@implements(_settled, SeparateClouds)
+def _(clouds, s, arm, total):
     weights = clouds.weights[s, arm]
     settle(weights, clouds.sums[s, arm], total, clouds.span[s, arm])
     clouds.means[s, arm] = dot(weights, clouds.mu[clouds.slot[s], arm])
 
 
-@implements(weigh, JointClouds)
-def _(clouds, s, arm, row, least):
-    total, squares = _times(clouds.weights[s], row, clouds.new[s])
+@implements(_settled, JointClouds)
+def _(clouds, s, arm, total):
+    weights = clouds.weights[s, 0]
+    settle(weights, clouds.sums[s, 0], total, clouds.reach)
+    for a in range(clouds.means.shape[1]):
+        clouds.means[s, a] = dot(weights, clouds.mu[clouds.slot[s], a])
+
+
+@njit(**INLINE)
+def _own(clouds: Any, arm: int) -> int:
+    """Which row of weights the arm's rewards change."""
+    return arm if clouds.weights.shape[1] > 1 else 0
+
+
+@njit(**INLINE)
+def start_cloud(clouds: Any, s: int, weights: Any) -> None:
+    """Replication s back at the start, with these weights [K or 1, N]."""
+    clouds.slot[s] = 0
+    for a in range(weights.shape[0]):
+        put_weights(clouds, s, a, weights[a])
+
+
+@njit(**INLINE)
+def weigh(clouds: Any, s: int, arm: int, row: Any, least: float) -> float:
+    """Multiply weights by a row of likelihoods [N]; returns the effective sample size.
+
+    Where that lies below ``least`` the weights stay as they are, for the cloud has to be moved.
+    ``new`` has what they would be, not made to add to one.
+    """
+    weights = clouds.weights[s, _own(clouds, arm)]
+    total, squares = _times(weights, row, clouds.new[s])
     ess = _size(total, squares)
     if ess > 0.0 and ess >= least:
-        _copy(clouds.new[s], clouds.weights[s])
-        _settled_joint(clouds, s, total)
+        _copy(clouds.new[s], weights)
+        _settled(clouds, s, arm, total)
     return ess
 
 
 @njit(**INLINE)
-def _settled_joint(clouds: JointClouds, s: int, total: float) -> None:
-    settle(clouds.weights[s], clouds.sums[s], total, clouds.reach)
-    for a in range(clouds.means.shape[1]):
-        clouds.means[s, a] = dot(clouds.weights[s], clouds.mu[clouds.slot[s], a])
-
-
-@implements(weigh_known, SeparateClouds)
-def _(clouds, s, arm, atom, least):
+def weigh_known(clouds: Any, s: int, arm: int, atom: int, least: float) -> float:
+    """The same with one of the arm's few rewards."""
     return weigh(clouds, s, arm, clouds.likelihood[clouds.slot[s], arm, atom], least)
 
 
-@implements(weigh_known, JointClouds)
-def _(clouds, s, arm, atom, least):
-    return weigh(clouds, s, arm, clouds.plain[clouds.slot[s], arm, atom], least)
-
-
-@implements(start_cloud, SeparateClouds)
-def _(clouds, s, weights):
-    clouds.slot[s] = 0
-    for a in range(weights.shape[0]):
-        _copy(weights[a], clouds.weights[s, a])
-        _settled(clouds, s, a, 1.0)
-
-
-@implements(start_cloud, JointClouds)
-def _(clouds, s, weights):
-    clouds.slot[s] = 0
-    _copy(weights[0], clouds.weights[s])
-    _settled_joint(clouds, s, 1.0)
-
-
-@implements(put_weights, SeparateClouds)
-def _(clouds, s, arm, weights):
-    clouds.weights[s, arm, weights.size :] = 0.0
-    _copy(weights, clouds.weights[s, arm])
+@njit(**INLINE)
+def put_weights(clouds: Any, s: int, arm: int, weights: Any) -> None:
+    """Of the cloud's points, adding to one; those beyond weigh nothing."""
+    own = clouds.weights[s, _own(clouds, arm)]
+    own[weights.size :] = 0.0
+    _copy(weights, own)
     _settled(clouds, s, arm, 1.0)
-
-
-@implements(put_weights, JointClouds)
-def _(clouds, s, arm, weights):
-    clouds.weights[s, weights.size :] = 0.0
-    _copy(weights, clouds.weights[s])
-    _settled_joint(clouds, s, 1.0)

@@ -8,26 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.families.memory import blocks, finite_logs, lined_up, room_for_futures
-from irsppl.engine.families.points import along
+from irsppl.engine.families.memory import Work, blocks, likelihoods, lined_up, work_arrays
+from irsppl.engine.families.points import along, take_in
 from irsppl.engine.families.weights import (
     BLOCK,
     LEAST_SHARE,
     NOTHING,
     SUMS,
     add_draws,
-    atom_of,
     dot,
     draw_four,
     draw_point,
     excess,
     exponentiate,
-    find,
     first_above,
     narrow,
-    read_curve,
-    reweigh,
-    reweigh_by_logs,
     settle,
 )
 from irsppl.engine.verbs import INLINE, implements, one_by_one
@@ -51,23 +46,13 @@ class JointPoints(NamedTuple):
     sums: Floats  # [N / BLOCK] running, of the weights
     means: Floats  # [K]
     reach: Ints  # [2] work array
-    tallies: Ints  # [R] work array
-    scores: Singles  # [N] work array
-    # Each arm's future given its own rewards only, as in `Points`; the point is common to all.
     span: Ints  # [K, 2]
-    point: Ints  # [K]
-    place: Ints  # [K]
-    drawn: Ints  # [K]
-    path: Singles  # [K, T + 1, N]
-    scale: Floats  # [K, T + 1]
-    trail: Floats  # [K, T + 1]
-    ends: Ints  # [K, T + 1, 2]
     plain32: Singles  # [K, R, N] likelihoods in the points' own order
     plain_mu32: Singles  # [K, N]
     fits: Singles  # [K, T, N]: how well so many rewards of the arm fit
     spare: Singles  # [3, N] work array
-    curves: Singles  # [K, G or 0, N], as in `Points`
-    exact: Singles  # [B, N]
+    # Each arm's future is given its own rewards only; the point is common to all.
+    work: Work
 
 
 def joint_points(
@@ -77,21 +62,17 @@ def joint_points(
     weights = blocks(np.array(weights, np.float64), 0, "zero")
     mu = np.ascontiguousarray(blocks(np.asarray(mu, np.float64), 0, "last").T)
     law = blocks(np.asarray(likelihood, np.float64), 0, "last")
-    law = np.ascontiguousarray(np.moveaxis(law, 1, 0))
-    by_atom = np.ascontiguousarray(np.moveaxis(law, 1, 2))
-    top = by_atom.max(axis=2, keepdims=True)
-    scaled = by_atom / np.where(top > 0, top, 1.0)
+    scaled, logs, law = likelihoods(np.ascontiguousarray(np.moveaxis(law, 1, 0)))
     order = np.argsort(mu, axis=1, kind="stable")
     arms, size = mu.shape
-    atoms = by_atom.shape[1]
     length = horizon if separable else 0
-    made = JointPoints(
+    fields = (
         weights,
         np.array(values, np.float64),
         mu,
         scaled,
-        finite_logs(scaled),
-        np.cumsum(law, axis=2),
+        logs,
+        law,
         order,
         np.take_along_axis(mu, order, axis=1).astype(np.float32),
         np.take_along_axis(scaled, order[:, None, :], axis=2).astype(np.float32),
@@ -99,18 +80,14 @@ def joint_points(
         np.empty(size // BLOCK),
         np.empty(arms),
         np.zeros(2, np.int64),
-        np.empty(atoms, np.int64),
-        np.empty(size, np.float32),
         np.zeros((arms, 2), np.int64),
-        *room_for_futures(arms, horizon, size),
         scaled.astype(np.float32),
         mu.astype(np.float32),
         np.empty((arms, length, size), np.float32),
         np.empty((3, size), np.float32),
-        np.zeros((arms, 0, size), np.float32),
-        np.zeros((0, size), np.float32),
     )
-    return JointPoints(*map(lined_up, made))
+    work = work_arrays(arms, horizon, size, scaled.shape[1])
+    return JointPoints._make([*map(lined_up, fields), work])
 
 
 @njit(**INLINE)
@@ -132,13 +109,7 @@ def _(family):
 
 @implements(verbs.observe, JointPoints)
 def _(family, arm, reward):
-    if family.curves.shape[1] > 0:
-        read_curve(family.curves[arm], family.exact, reward, family.scores)
-        own = family.scores[find(family.weights, family.sums, 0.5)]
-        total, _ = reweigh_by_logs(family.weights, family.scores, own, family.mu[arm])
-    else:
-        atom = atom_of(family.values, arm, reward)
-        total, _ = reweigh(family.weights, family.likelihood[arm, atom], family.mu[arm])
+    total, _ = take_in(family, arm, reward, family.weights, family.sums)
     _settled(family, total)
 
 
@@ -190,13 +161,13 @@ def _times(x: Singles, y: Singles, scale: np.float32, out: Singles) -> None:
 @implements(verbs.draw_future_means, JointPoints)
 def _(family, rng, counts, out):
     point = draw_point(rng, family.weights, family.sums)
-    scores = family.scores
+    scores = family.work.scores
     for j in range(scores.size):
         scores[j] = 0.0
     for a in range(out.size):
         if counts[a] > 0:
             law, logs = family.law[a, point], family.logs[a]
-            add_draws(rng, law, counts[a], logs, point, family.tallies, scores, 0)
+            add_draws(rng, law, counts[a], logs, point, family.work.tallies, scores, 0)
     exponentiate(scores, family.weights, family.spare[0])
     _means_under(family, family.spare[0], out)
 
@@ -217,21 +188,21 @@ def _means_under(family: JointPoints, weights: Singles, out: NDArray) -> None:
 def _(family, rng):
     point = draw_point(rng, family.weights, family.sums)
     for a in range(family.means.size):
-        family.point[a] = point
-        family.drawn[a] = 0
+        family.work.point[a] = point
+        family.work.drawn[a] = 0
         total = 0.0
         for j in range(family.weights.size):
             w = family.weights[family.order[a, j]]
-            family.path[a, 0, j] = w
+            family.work.path[a, 0, j] = w
             if family.order[a, j] == point:
-                family.place[a] = j
+                family.work.place[a] = j
             total += w
-        low, high = narrow(family.path[a, 0], 0, family.weights.size, LEAST_SHARE * total)
+        low, high = narrow(family.work.path[a, 0], 0, family.weights.size, LEAST_SHARE * total)
         family.span[a, 0] = low
         family.span[a, 1] = high
-        family.ends[a, 0, 0] = low
-        family.ends[a, 0, 1] = high
-        family.scale[a, 0] = 1.0 / total
+        family.work.ends[a, 0, 0] = low
+        family.work.ends[a, 0, 1] = high
+        family.work.scale[a, 0] = 1.0 / total
 
 
 @implements(verbs.bracket, JointPoints)
@@ -247,8 +218,8 @@ def _(family, horizon):
 def _(family, arm, lam, node):
     low, high = family.span[arm, 0], family.span[arm, 1]
     cut = first_above(family.mu32[arm], lam, low, high)
-    gain = excess(family.path[arm, 0, cut:high], family.mu32[arm, cut:high], np.float32(lam))
-    return family.means[arm], gain * family.scale[arm, 0], cut
+    gain = excess(family.work.path[arm, 0, cut:high], family.mu32[arm, cut:high], np.float32(lam))
+    return family.means[arm], gain * family.work.scale[arm, 0], cut
 
 
 one_by_one(JointPoints)

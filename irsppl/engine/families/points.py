@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.engine import verbs
-from irsppl.engine.families.memory import blocks, finite_logs, lined_up, room_for_futures
+from irsppl.engine.families.memory import Work, blocks, likelihoods, lined_up, work_arrays
 from irsppl.engine.families.weights import (
     BLOCK,
     LEAST_SHARE,
@@ -63,23 +63,10 @@ class Points(NamedTuple):
     sums: Floats  # [K, N / BLOCK] running, of the weights
     means: Floats  # [K]
     span: Ints  # [K, 2] first and last + 1 of the points that count
-    tallies: Ints  # [R] work array
-    scores: Singles  # [N] work array
-    # Each arm's future: point, rewards drawn, weights after each of them, 1 / their sum, means.
-    point: Ints  # [K]
-    place: Ints  # [K] of the point among the arm's points in order of their means
-    drawn: Ints  # [K]
-    path: Singles  # [K, T + 1, N]
-    scale: Floats  # [K, T + 1]
-    trail: Floats  # [K, T + 1]
-    ends: Ints  # [K, T + 1, 2]: the stretch that counts, which narrows
-    # Where rewards are many, they come as places on curves of log-likelihoods, or as rows of their
-    # own (`irsppl.engine.families.curves`); atoms then serve plans only.
-    curves: Singles  # [K, G or 0, N]
-    exact: Singles  # [B, N]
     # [1]: whether so few points stand for a density that means are drawn from all that lies between
     # halfway to either neighbour; Thompson sampling would explore too little else.
     few: NDArray[np.bool_]
+    work: Work
 
 
 def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) -> Points:
@@ -91,34 +78,25 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
     weights, mu = (np.take_along_axis(np.asarray(x, np.float64), order, 1) for x in (weights, mu))
     likelihood = np.take_along_axis(np.asarray(likelihood, np.float64), order[:, :, None], axis=1)
     weights, mu = blocks(weights, 1, "zero"), blocks(mu, 1, "last")
-    likelihood = blocks(likelihood, 1, "last")
-    by_atom = np.ascontiguousarray(np.moveaxis(likelihood, 1, 2))
-    # Only ratios between points matter: the largest of a row is 1, which keeps weights in range.
-    top = by_atom.max(axis=2, keepdims=True)
-    scaled = by_atom / np.where(top > 0, top, 1.0)
+    scaled, logs, law = likelihoods(blocks(likelihood, 1, "last"))
     arms, size = mu.shape
-    atoms = by_atom.shape[1]
-    made = Points(
+    fields = (
         weights,
         np.array(values, np.float64),
         mu,
         scaled,
-        finite_logs(scaled),
-        np.cumsum(likelihood, axis=2),
+        logs,
+        law,
         mu.astype(np.float32),
         scaled.astype(np.float32),
         np.empty((arms, size)),
         np.empty((arms, size // BLOCK)),
         np.empty(arms),
         np.zeros((arms, 2), np.int64),
-        np.empty(atoms, np.int64),
-        np.empty(size, np.float32),
-        *room_for_futures(arms, horizon, size),
-        np.zeros((arms, 0, size), np.float32),
-        np.zeros((0, size), np.float32),
         np.zeros(1, np.bool_),
     )
-    return Points(*map(lined_up, made))
+    work = work_arrays(arms, horizon, size, scaled.shape[1])
+    return Points._make([*map(lined_up, fields), work])
 
 
 @implements(verbs.reset, Points)
@@ -132,17 +110,24 @@ def _(family):
         settle(family.weights[a], family.sums[a], total, family.span[a])
 
 
+@njit(**INLINE)
+def take_in(
+    family: Any, arm: int, reward: float, weights: NDArray, sums: NDArray
+) -> tuple[float, float]:
+    """A reward of the arm, into its weights; their sum and their sum with the means."""
+    work, mu = family.work, family.mu[arm]
+    if work.curves.shape[1] > 0:
+        read_curve(work.curves[arm], work.exact, reward, work.scores)
+        own = work.scores[find(weights, sums, 0.5)]
+        return reweigh_by_logs(weights, work.scores, own, mu)
+    return reweigh(weights, family.likelihood[arm, atom_of(family.values, arm, reward)], mu)
+
+
 @implements(verbs.observe, Points)
 def _(family, arm, reward):
-    weights, mu = family.weights[arm], family.mu[arm]
-    if family.curves.shape[1] > 0:
-        read_curve(family.curves[arm], family.exact, reward, family.scores)
-        own = family.scores[find(weights, family.sums[arm], 0.5)]
-        total, first = reweigh_by_logs(weights, family.scores, own, mu)
-    else:
-        atom = atom_of(family.values, arm, reward)
-        total, first = reweigh(weights, family.likelihood[arm, atom], mu)
-    settle(family.weights[arm], family.sums[arm], total, family.span[arm])
+    weights, sums = family.weights[arm], family.sums[arm]
+    total, first = take_in(family, arm, reward, weights, sums)
+    settle(weights, sums, total, family.span[arm])
     family.means[arm] = first / total
 
 
@@ -196,29 +181,29 @@ def _choose_point(family: Points, rng: Words, arm: int) -> int:
 def _open(family: Points, rng: Words, arm: int) -> None:
     """The start of the arm's future: its point, and the weights as they are."""
     low, high = family.span[arm, 0], family.span[arm, 1]
-    family.point[arm] = family.place[arm] = _choose_point(family, rng, arm)
-    total = copied(family.weights[arm, low:high], family.path[arm, 0, low:high])
-    family.scale[arm, 0] = 1.0 / total
-    family.trail[arm, 0] = family.means[arm]
-    family.ends[arm, 0, 0] = low
-    family.ends[arm, 0, 1] = high
-    family.drawn[arm] = 0
+    family.work.point[arm] = family.work.place[arm] = _choose_point(family, rng, arm)
+    total = copied(family.weights[arm, low:high], family.work.path[arm, 0, low:high])
+    family.work.scale[arm, 0] = 1.0 / total
+    family.work.trail[arm, 0] = family.means[arm]
+    family.work.ends[arm, 0, 0] = low
+    family.work.ends[arm, 0, 1] = high
+    family.work.drawn[arm] = 0
 
 
 @njit(**INLINE)
 def _extend(family: Any, rng: Words, arm: int, before: int, after: int) -> float:
     """One reward more of the arm's future, from row ``before`` of its path to row ``after``."""
-    low, high = family.ends[arm, before, 0], family.ends[arm, before, 1]
-    atom = draw_atom(rng, family.law[arm, family.point[arm]])
-    row = family.path[arm, after]
+    low, high = family.work.ends[arm, before, 0], family.work.ends[arm, before, 1]
+    atom = draw_atom(rng, family.law[arm, family.work.point[arm]])
+    row = family.work.path[arm, after]
     total, first = step(
-        family.path[arm, before, low:high],
+        family.work.path[arm, before, low:high],
         family.likelihood32[arm, atom, low:high],
         np.float32(1.0 / _own(family, arm, atom)),
         family.mu32[arm, low:high],
         row[low:high],
     )
-    family.scale[arm, after] = 1.0 / total
+    family.work.scale[arm, after] = 1.0 / total
     _narrow(family, arm, after, low, high, total)
     return first / total
 
@@ -230,15 +215,16 @@ def _own(family: Any, arm: int, atom: int) -> float:
     Products of such ratios have expectation one, whatever the other point is: they stay in range
     (above x with probability at most 1 / x), and no step waits for the sum of the one before.
     """
-    return max(np.float64(family.likelihood32[arm, atom, family.place[arm]]), np.float64(NOTHING))
+    own = family.likelihood32[arm, atom, family.work.place[arm]]
+    return max(np.float64(own), np.float64(NOTHING))
 
 
 @njit(**INLINE)
 def _narrow(family: Any, arm: int, after: int, low: int, high: int, total: float) -> None:
     """Weights narrow as rewards come in; looking at the two ends each time keeps up with them."""
-    low, high = narrow(family.path[arm, after], low, high, LEAST_SHARE * total)
-    family.ends[arm, after, 0] = low
-    family.ends[arm, after, 1] = high
+    low, high = narrow(family.work.path[arm, after], low, high, LEAST_SHARE * total)
+    family.work.ends[arm, after, 0] = low
+    family.work.ends[arm, after, 1] = high
 
 
 @njit(**INLINE)
@@ -246,21 +232,21 @@ def _extend_by_four(
     family: Any, rng: Words, arm: int, before: int, after: int
 ) -> tuple[float, float, float, float]:
     """Four rewards more: the mean after each, in one pass over the points."""
-    low, high = family.ends[arm, before, 0], family.ends[arm, before, 1]
-    law, likelihood = family.law[arm, family.point[arm]], family.likelihood32[arm]
+    low, high = family.work.ends[arm, before, 0], family.work.ends[arm, before, 1]
+    law, likelihood = family.law[arm, family.work.point[arm]], family.likelihood32[arm]
     a, b, c, d = draw_four(rng, law)
     scale = (_own(family, arm, a) * _own(family, arm, b)) * (
         _own(family, arm, c) * _own(family, arm, d)
     )
     t0, m0, t1, m1, t2, m2, t3, m3 = four_steps(
-        family.path[arm, before, low:high],
+        family.work.path[arm, before, low:high],
         likelihood[a, low:high],
         likelihood[b, low:high],
         likelihood[c, low:high],
         likelihood[d, low:high],
         np.float32(1.0 / scale),
         family.mu32[arm, low:high],
-        family.path[arm, after, low:high],
+        family.work.path[arm, after, low:high],
     )
     _narrow(family, arm, after, low, high, t3)
     return m0 / t0, m1 / t1, m2 / t2, m3 / t3
@@ -272,10 +258,10 @@ def _mean_after(
 ) -> float:
     """The mean after n more rewards of that point, whatever their order."""
     low, high = ends[0], ends[1]
-    scores, law = family.scores[low:high], family.law[arm, point]
+    scores, law = family.work.scores[low:high], family.law[arm, point]
     for j in range(scores.size):
         scores[j] = 0.0
-    add_draws(rng, law, n, family.logs[arm], point, family.tallies, scores, low)
+    add_draws(rng, law, n, family.logs[arm], point, family.work.tallies, scores, low)
     return posterior_mean(weights, scores, family.mu[arm, low:high])
 
 
@@ -332,15 +318,15 @@ def _(family, rng, arm, skip, width, total, row):
             row[1 + n - skip] = mean
     if rest <= 0:
         return mean
-    ends = family.ends[arm, at]
-    weights = family.path[arm, at, ends[0] : ends[1]]
-    return _mean_after(family, rng, arm, family.point[arm], rest, weights, ends)
+    ends = family.work.ends[arm, at]
+    weights = family.work.path[arm, at, ends[0] : ends[1]]
+    return _mean_after(family, rng, arm, family.work.point[arm], rest, weights, ends)
 
 
 @implements(verbs.renew, Points)
 def _(family, rng):
-    for a in range(family.drawn.size):
-        family.drawn[a] = -1
+    for a in range(family.work.drawn.size):
+        family.work.drawn[a] = -1
 
 
 @implements(verbs.bracket, Points)
@@ -368,7 +354,7 @@ one_by_one(Points)
 
 @implements(verbs.follow, Points)
 def _(family, rng, arm, at, lam, cursor):
-    if family.drawn[arm] < 0:
+    if family.work.drawn[arm] < 0:
         _open(family, rng, arm)
     return along(family, rng, arm, at, lam, cursor)
 
@@ -379,12 +365,12 @@ def along(
 ) -> tuple[float, float, int]:
     """`follow`, for any points whose futures have been opened."""
     cut = cursor[2]
-    if family.drawn[arm] <= at:
-        family.trail[arm, at + 1] = _extend(family, rng, arm, at, at + 1)
-        family.drawn[arm] = at + 1
-    start, high = family.ends[arm, at + 1, 0], family.ends[arm, at + 1, 1]
+    if family.work.drawn[arm] <= at:
+        family.work.trail[arm, at + 1] = _extend(family, rng, arm, at, at + 1)
+        family.work.drawn[arm] = at + 1
+    start, high = family.work.ends[arm, at + 1, 0], family.work.ends[arm, at + 1, 1]
     start = min(max(start, cut), high)
     gain = excess(
-        family.path[arm, at + 1, start:high], family.mu32[arm, start:high], np.float32(lam)
+        family.work.path[arm, at + 1, start:high], family.mu32[arm, start:high], np.float32(lam)
     )
-    return family.trail[arm, at + 1], gain * family.scale[arm, at + 1], cut
+    return family.work.trail[arm, at + 1], gain * family.work.scale[arm, at + 1], cut

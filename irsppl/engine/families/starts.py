@@ -75,7 +75,8 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
     if count > _LEAST:
         size = max(_LEAST, int(_SHARE * count))
         part = part % num_parts(size)
-        chosen = thin(held.weights, part, _heights(held), size)
+        heights = held.mu.mean(axis=0, keepdims=True) if held.joint else held.mu
+        chosen = thin(held.weights, part, heights, size)
         held, part = _taken(held, chosen), np.take_along_axis(part, chosen, axis=1)
     tables = _few(belief, held, chosen) if atoms < 0 else _tables(held, atoms)
     rewards = lead(belief.rewards)
@@ -113,11 +114,6 @@ def _held(belief: Any) -> Held:
         mu.T if joint else mu,
         np.asarray(belief.log_weights).dtype,
     )
-
-
-def _heights(held: Held) -> np.ndarray:
-    """[C, M]: what points are put in order by."""
-    return held.mu.mean(axis=0, keepdims=True) if held.joint else held.mu
 
 
 def _taken(held: Held, chosen: np.ndarray) -> Held:
@@ -173,7 +169,7 @@ def _tables(held: Held, atoms: int) -> cloud.Tables:
 
 # By points: a loop of decisions asks every time.
 _KEPT: dict[Any, Any] = {}
-_MOST_KEPT = 8
+_MOST_KEPT = 16
 
 
 def _kept(held: Held, kind: str, make: Callable[[], Any]) -> Any:
@@ -195,6 +191,11 @@ def still_curves(belief: Any) -> Curves | None:
         return None
     held = _held(belief)
     return _kept(held, "curves", lambda: curves(_arms(held)))
+
+
+def few_tables(belief: Any) -> RewardTables:
+    """`reward_tables` of a belief whose rewards are few; whose weights, is not asked."""
+    return _kept(_held(belief), "few", belief.reward_tables)
 
 
 def planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:

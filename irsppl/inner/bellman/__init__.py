@@ -34,21 +34,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from irsppl.inner.bellman.independent import solve_independent, solve_points
-from irsppl.inner.bellman.joint import solve_joint
-from irsppl.inner.bellman.solution import BellmanSolution, check_weights, lookup, num_states
-from irsppl.inner.bellman.two_armed import solve_two_bernoulli
-
-__all__ = [
-    "BellmanSolution",
-    "lookup",
-    "num_states",
-    "solve",
-    "solve_independent",
-    "solve_joint",
-    "solve_points",
-    "solve_two_bernoulli",
-]
+from irsppl.inner.bellman.independent import solve_independent as solve_independent
+from irsppl.inner.bellman.independent import solve_points as solve_points
+from irsppl.inner.bellman.joint import solve_joint as solve_joint
+from irsppl.inner.bellman.solution import BellmanSolution as BellmanSolution
+from irsppl.inner.bellman.solution import check_weights
+from irsppl.inner.bellman.solution import lookup as lookup
+from irsppl.inner.bellman.solution import num_states as num_states
+from irsppl.inner.bellman.two_armed import solve_two_bernoulli as solve_two_bernoulli
 
 
 def solve(

@@ -20,16 +20,15 @@ _TIE: Final = 1e-12
 
 # Layouts of the policy table.
 THRESHOLD: Final = 0
-BITS: Final = 1
-DENSE: Final = 2
+DENSE: Final = 1
 
 
 @dataclass(frozen=True, eq=False)
 class BellmanSolution:
     """Optimal value and policy of one bandit.
 
-    ``table`` has one of three layouts, named by ``kind``: thresholds or bits for two Bernoulli
-    arms, one int8 per state otherwise.  Treat both as private and use :meth:`actions`.
+    ``table`` has one of two layouts, named by ``kind``: thresholds for two Bernoulli arms, one int8
+    per state otherwise.  Treat both as private and use :meth:`actions`.
     """
 
     value: float  # V*, the optimal expected (weighted) total reward
@@ -39,7 +38,7 @@ class BellmanSolution:
     num_categories: int
     kind: int = field(repr=False)
     table: NDArray = field(repr=False)
-    ranks: Ints = field(repr=False)  # [K*C, T+2], see `rank_table`; empty for two-armed layouts
+    ranks: Ints = field(repr=False)  # [K*C, T+2], see `rank_table`; empty for thresholds
 
     def actions(self, counts: ArrayLike) -> Ints:
         """Optimal arm in each of many states.
@@ -100,19 +99,8 @@ def lookup(kind: int, table: NDArray, ranks: Ints, x: Ints) -> int:
     n2 = x[2] + x[3]
     s2 = x[3]
     t = n1 + n2
-    if kind == THRESHOLD:
-        index = t * (t + 1) * (t + 2) // 6 + n1 * (t + 1) - n1 * (n1 - 1) // 2 + s2
-        return 0 if s1 >= table[index] else 1
-    index = bit_row(t, n1) + s1 * (n2 + 1) + s2
-    return int((table[index >> 3] >> (index & 7)) & 1)
-
-
-@njit(cache=True, nogil=True)
-def bit_row(t: int, n1: int) -> int:
-    """Number of two-armed states before those of period ``t`` with ``n1`` pulls of arm 0."""
-    before = t * (t + 1) * (t + 2) * (t + 3) // 24
-    squares = (n1 - 1) * n1 * (2 * n1 - 1) // 6
-    return before + n1 * (t + 1) + t * (n1 * (n1 - 1) // 2) - squares
+    index = t * (t + 1) * (t + 2) // 6 + n1 * (t + 1) - n1 * (n1 - 1) // 2 + s2
+    return 0 if s1 >= table[index] else 1
 
 
 @njit(cache=True, nogil=True)

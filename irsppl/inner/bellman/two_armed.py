@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.arrays import Floats
 from irsppl.inner.bellman import solution
+from irsppl.inner.bellman.independent import solve_independent
 from irsppl.inner.cpu.compiling import njit
 
 
@@ -42,7 +43,6 @@ def _two_armed(
     b2: float,
     weights: Floats,
     bands: Floats,
-    kind: int,
     table: NDArray,
     q: Floats,
 ) -> tuple[float, bool]:
@@ -53,8 +53,7 @@ def _two_armed(
     next one in its row, and two rows of n1 + 1; ascending order therefore reads each before it is
     overwritten.
 
-    Fills ``table`` and ``q [2]``; returns V* and whether the rule was monotone (always True when
-    bits are stored).
+    Fills ``table`` and ``q [2]``; returns V* and whether the rule was monotone.
     """
     horizon = weights.size
     start = np.empty(horizon + 2, np.int64)
@@ -78,7 +77,6 @@ def _two_armed(
                 m2[s2] = (a2 + s2) * scale2
                 wins[s2] = 0.0
                 places[s2] = 0.0
-            bit = solution.bit_row(t, n1)
             for s1 in range(n1 + 1):
                 row = start[n1] + s1 * (horizon + 1 - n1)
                 below = start[n1 + 1] + s1 * (horizon - n1)
@@ -97,44 +95,32 @@ def _two_armed(
                     bands[t],
                     play[: n2 + 1],
                 )
-                if kind == solution.THRESHOLD:
-                    place = np.float64(s1)
-                    for s2 in range(n2 + 1):
-                        wins[s2] += play[s2]
-                        places[s2] += play[s2] * place
-                else:
-                    for s2 in range(n2 + 1):
-                        if play[s2] == 0.0:
-                            table[bit >> 3] |= np.uint8(1 << (bit & 7))
-                        bit += 1
-            if kind == solution.THRESHOLD:
-                row = t * (t + 1) * (t + 2) // 6 + n1 * (t + 1) - n1 * (n1 - 1) // 2
+                place = np.float64(s1)
                 for s2 in range(n2 + 1):
-                    c = wins[s2]
-                    # c different numbers in 0..n1 add up to this much only if they are the top c.
-                    if 2.0 * places[s2] != c * (2.0 * n1 + 1.0 - c):
-                        monotone = False
-                    table[row + s2] = n1 + 1 - np.int64(c)
+                    wins[s2] += play[s2]
+                    places[s2] += play[s2] * place
+            row = t * (t + 1) * (t + 2) // 6 + n1 * (t + 1) - n1 * (n1 - 1) // 2
+            for s2 in range(n2 + 1):
+                c = wins[s2]
+                # c different numbers in 0..n1 add up to this much only if they are the top c.
+                if 2.0 * places[s2] != c * (2.0 * n1 + 1.0 - c):
+                    monotone = False
+                table[row + s2] = n1 + 1 - np.int64(c)
     return value[0], monotone
 
 
 def solve_two_bernoulli(
-    alpha: ArrayLike,
-    beta: ArrayLike,
-    horizon: int,
-    weights: ArrayLike | None = None,
-    *,
-    force_bits: bool = False,
+    alpha: ArrayLike, beta: ArrayLike, horizon: int, weights: ArrayLike | None = None
 ) -> solution.BellmanSolution:
     """Optimal value and policy of two independent Beta-Bernoulli arms.
 
     O(T^4 / 24) time and O(T^3 / 6) memory.  With the pulls of both arms and the successes of the
     other held fixed, the optimal rule plays arm 0 from some number of its own successes on, so per
     (t, n1, s2) that one number is stored.  The solver checks this at every state and, should it
-    ever fail, solves again with one bit per state.
+    ever fail, leaves the bandit to :func:`solve_independent`.
 
     alpha, beta: ``[2]`` Beta parameters, positive. horizon: number of periods T. weights: ``[T]``
-    survivor weights, ones if omitted. force_bits: store one bit per state in any case (for tests).
+    survivor weights, ones if omitted.
     """
     horizon = solution.check_horizon(horizon)
     w = solution.check_weights(weights, horizon)
@@ -147,19 +133,14 @@ def solve_two_bernoulli(
     states = solution.num_states(horizon, 2, 2)
     thresholds = math.comb(horizon + 2, 3)
     small = np.uint8 if horizon < 256 else np.uint16
-    table_bytes = (states + 7) // 8 if force_bits else thresholds * np.dtype(small).itemsize
     what, most = f"two Bernoulli arms, horizon {horizon}", solution.MAX_STATES_TWO_ARMED
-    num_bytes = 8 * math.comb(horizon + 3, 3) + table_bytes
+    num_bytes = 8 * math.comb(horizon + 3, 3) + thresholds * np.dtype(small).itemsize
     solution.check_size(what, states, states, num_bytes, most)
+    table, q = np.empty(thresholds, small), np.empty(2)
     bands = solution.tie_band(w, 1.0)
-    q = np.empty(2)
-    kind = solution.BITS if force_bits else solution.THRESHOLD
-    while True:
-        bits = kind == solution.BITS
-        table = np.zeros((states + 7) // 8, np.uint8) if bits else np.empty(thresholds, small)
-        value, monotone = _two_armed(a[0], b[0], a[1], b[1], w, bands, kind, table, q)
-        if monotone:
-            break
-        kind = solution.BITS
+    value, monotone = _two_armed(a[0], b[0], a[1], b[1], w, bands, table, q)
+    if not monotone:
+        return solve_independent(np.stack([b, a], axis=1), [0.0, 1.0], horizon, w)
     no_ranks = np.empty((0, 0), np.int64)
+    kind = solution.THRESHOLD
     return solution.BellmanSolution(float(value), q, horizon, 2, 2, kind, table, no_ranks)

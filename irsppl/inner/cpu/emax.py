@@ -24,27 +24,13 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.families import (
-    BETA_BERNOULLI,
-    GAMMA_POISSON,
-    NORMAL_NORMAL,
-    as_rewards,
-    as_rows,
-    check_family,
-)
+from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON, NORMAL_NORMAL
 from irsppl.inner.cpu.rng import KERNEL
-from irsppl.inner.cpu.special import TINY, beta_cdf, beta_start, beta_term, excess_table
-
-_EXCESS_STEP: Final = 1.0 / 32.0
-_EXCESS_LAST: Final = 16.0
-# Flat (psi, Q, phi) columns one after the other: the vectorised loop gathers from each.
-_EXCESS_POINTS: Final = 513
-_EXCESS: Final = np.ascontiguousarray(excess_table(_EXCESS_STEP, _EXCESS_LAST).T).ravel()
-
+from irsppl.inner.cpu.special import TINY, beta_cdf, beta_start, beta_term, normal_excess
 
 # --- E[max] of two arms -----------------------------------------------------------------------
 
@@ -128,34 +114,11 @@ def beta_exceeds(a: float, b: float, c: float, d: float) -> float:
     return min(max(g, 0.0), 1.0)
 
 
-@njit(**KERNEL, fastmath={"contract"})
-def _excess(z: float) -> float:
-    """E[(Z - z)^+], Z standard normal, z >= 0: `normal_excess` without its branch."""
-    z = z if z < _EXCESS_LAST else _EXCESS_LAST
-    i = np.int32(z * (1.0 / _EXCESS_STEP) + 0.5)
-    x = i * _EXCESS_STEP
-    d = z - x
-    xx = x * x
-    rest = 0.5 + d * (x * (-1.0 / 6.0) + d * ((xx - 1.0) / 24.0 + d * x * (3.0 - xx) / 120.0))
-    return _EXCESS[i] + d * (
-        d * _EXCESS[i + 2 * _EXCESS_POINTS] * rest - _EXCESS[i + _EXCESS_POINTS]
-    )
-
-
 @njit(**KERNEL)
-def pair_max(
-    family: int, xi1: float, nu1: float, sd1: float, xi2: float, nu2: float, sd2: float
-) -> float:
-    """E[max(mu_1, mu_2)] of two arms of one family, in closed form."""
+def _gamma_max(family: int, xi1: float, nu1: float, xi2: float, nu2: float) -> float:
+    """E[max(mu_1, mu_2)] of two arms of one of the Gamma families, in closed form."""
     m1 = xi1 / nu1
     m2 = xi2 / nu2
-    if family == NORMAL_NORMAL:
-        s = math.sqrt(sd1 * sd1 / nu1 + sd2 * sd2 / nu2)
-        return max(m1, m2) + s * _excess(abs(m1 - m2) / s)
-    if family == BETA_BERNOULLI:
-        g = beta_exceeds(xi1, nu1 - xi1, xi2, nu2 - xi2)
-        h = _beta_overlap(xi1, nu1 - xi1, xi2, nu2 - xi2)
-        return m2 + (m1 - m2) * g + h * (1.0 / nu1 + 1.0 / nu2)
     # Weighting a Gamma law by its value (or by one over it) adds one to (takes one off) its shape,
     # and the order of two Gammas is a Beta probability.
     if family == GAMMA_POISSON:
@@ -276,7 +239,7 @@ def _fill_normal(
             s = math.sqrt(var1[k] + var2_t[k])
             m1 = mean1[k]
             m2 = mean2_t[k]
-            row[k] = (m1 if m1 > m2 else m2) + s * _excess(abs(m1 - m2) / s)
+            row[k] = (m1 if m1 > m2 else m2) + s * normal_excess(abs(m1 - m2) / s)
 
 
 @njit(**KERNEL)
@@ -289,8 +252,8 @@ def _fill_any(
         for k in range(t + 1):
             n1 = nu1 + k
             n2 = nu2 + t - k
-            gammas[t * (t + 1) // 2 + k] = pair_max(
-                family, work[MEAN1, k] * n1, n1, 0.0, work[MEAN2, last - t + k] * n2, n2, 0.0
+            gammas[t * (t + 1) // 2 + k] = _gamma_max(
+                family, work[MEAN1, k] * n1, n1, work[MEAN2, last - t + k] * n2, n2
             )
 
 
@@ -393,7 +356,7 @@ def _batch_2(
 
 
 def emax_batch_2(
-    family: int, xi: ArrayLike, nu: ArrayLike, noise_sd: ArrayLike, rewards: ArrayLike
+    family: int, xi: Floats, nu: Floats, noise_sd: Floats, rewards: NDArray[np.floating]
 ) -> tuple[Floats, NDArray[np.int16]]:
     """V-EMax inner problems of two arms along S outcomes.
 
@@ -401,10 +364,8 @@ def emax_batch_2(
     first arm of each optimal sequence, int16 [S]; ties go to arm 0.  Fast for Bernoulli and
     Gaussian rewards; the two Gamma families need an incomplete beta function at each lattice point.
     """
-    paths = as_rewards(rewards)
-    if paths.ndim != 3 or paths.shape[1] != 2:
-        raise ValueError(f"rewards must have shape [S, 2, T], got {paths.shape}")
-    x, n, s = as_rows(xi, nu, noise_sd, (2,))
-    values, first = np.empty(len(paths)), np.empty(len(paths), np.int16)
-    _batch_2(check_family(family), x, n, s, paths, values, first)
+    if rewards.ndim != 3 or rewards.shape[1] != 2:
+        raise ValueError(f"rewards must have shape [S, 2, T], got {rewards.shape}")
+    values, first = np.empty(len(rewards)), np.empty(len(rewards), np.int16)
+    _batch_2(family, xi, nu, noise_sd, rewards, values, first)
     return values, first

@@ -21,9 +21,9 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from irsppl.inner.arrays import Floats, Words
+from irsppl.inner.arrays import Words
 from irsppl.inner.cpu import rng
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import APART, KERNEL
@@ -126,35 +126,6 @@ def sample_path(
         summed += mean
         out[start + n] = summed if cumulative else mean
     return least
-
-
-# --- arguments --------------------------------------------------------------------------------
-
-
-def check_family(family: int) -> int:
-    known = (BETA_BERNOULLI, NORMAL_NORMAL, GAMMA_POISSON, GAMMA_EXPONENTIAL)
-    if family not in known:
-        raise ValueError(f"family must be one of {known}, got {family!r}")
-    return int(family)
-
-
-def as_rows(
-    xi: ArrayLike, nu: ArrayLike, noise_sd: ArrayLike, shape: tuple[int, ...]
-) -> tuple[Floats, Floats, Floats]:
-    """The three belief arrays as contiguous float64 of ``shape``."""
-    out = tuple(
-        np.ascontiguousarray(np.broadcast_to(np.asarray(v, np.float64), shape))
-        for v in (xi, nu, noise_sd)
-    )
-    return out[0], out[1], out[2]
-
-
-def as_rewards(rewards: ArrayLike) -> NDArray[np.floating]:
-    """float32 and float64 pass as they are; anything else becomes float64."""
-    array = np.asarray(rewards)
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
-    return np.ascontiguousarray(array)
 
 
 @njit(**KERNEL)

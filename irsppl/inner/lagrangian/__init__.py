@@ -7,7 +7,7 @@ period decouples the arms:
     L(lambda) = sum_t lambda_t + sum_a V_a(lambda),
 
 where V_a is the value of arm a alone, which in period t is either pulled, earning
-``w_t * mean - lambda_t`` and learning, or rested, earning nothing.  Every lambda gives an upper
+``mean - lambda_t`` and learning, or rested, earning nothing.  Every lambda gives an upper
 bound on the optimal value V*; :func:`minimize_lagrangian` looks for the smallest.  L is convex and
 piecewise linear.  It is minimised by L-BFGS on a smooth majorant, in which ``max(0, d)`` becomes a
 Huber function of width tau, for a decreasing sequence of tau; the bound reported is the exact L at
@@ -20,7 +20,7 @@ all (1.4 million at T = 200, 21 million at T = 500).
 **Policies.**  With the multipliers fixed, the priority index of an arm is what a pull now is worth
 more than a rest,
 
-    i_t(x) = w_t * mean(x) - lambda_t + E[V_{t+1}(x after one pull)] - V_{t+1}(x),
+    i_t(x) = mean(x) - lambda_t + E[V_{t+1}(x after one pull)] - V_{t+1}(x),
 
 and the policies pull an arm of largest index.  They differ in ties, which are frequent, identical
 arms starting from identical states; indices within ``tie_tolerance`` of the largest count as tied,
@@ -39,13 +39,8 @@ the multipliers being known to about that accuracy only.
   identical arms rarely tie in different states, and in equal states both rules are a fair coin.)
 """
 
-from irsppl.inner.lagrangian.minimise import TAUS, LagrangianBound, minimize_lagrangian
-from irsppl.inner.lagrangian.tables import LagrangianTables, lagrangian_tables
-
-__all__ = [
-    "TAUS",
-    "LagrangianBound",
-    "LagrangianTables",
-    "lagrangian_tables",
-    "minimize_lagrangian",
-]
+from irsppl.inner.lagrangian.minimise import TAUS as TAUS
+from irsppl.inner.lagrangian.minimise import LagrangianBound as LagrangianBound
+from irsppl.inner.lagrangian.minimise import minimize_lagrangian as minimize_lagrangian
+from irsppl.inner.lagrangian.tables import LagrangianTables as LagrangianTables
+from irsppl.inner.lagrangian.tables import lagrangian_tables as lagrangian_tables

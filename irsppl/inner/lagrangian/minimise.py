@@ -27,18 +27,12 @@ class LagrangianBound:
     gap: float
     pulls: Floats = field(repr=False)  # [T] expected per period of that policy, 1 at the optimum
     tau: float  # the smoothing width of that policy
-    evaluations: int  # of L and its gradient, smoothed or exact
     alpha: Floats = field(repr=False)
     beta: Floats = field(repr=False)
-    weights: Floats = field(repr=False)
 
     @property
     def horizon(self) -> int:
         return self.multipliers.size
-
-    @property
-    def num_arms(self) -> int:
-        return self.alpha.size
 
 
 @njit(cache=True, nogil=True)
@@ -107,18 +101,16 @@ def _lbfgs(relaxation: Relaxation, point: Floats, tau: float) -> Floats:
     return point
 
 
-def minimize_lagrangian(
-    alpha: ArrayLike, beta: ArrayLike, horizon: int, weights: ArrayLike | None = None
-) -> LagrangianBound:
+def minimize_lagrangian(alpha: ArrayLike, beta: ArrayLike, horizon: int) -> LagrangianBound:
     """Minimise L over the multipliers.
 
     One evaluation costs O(G T^3 / 6) for G distinct arms, about 2 ns a state.  Two uniform arms,
     T = 200: 145.8769 (gap estimate 6e-5) in about 1 s; ten, T = 500: 460.3668 in 10 to 20 s.
 
     alpha, beta: ``[K]`` Beta parameters; arms with equal ones are computed once. horizon: number of
-    periods T. weights: ``[T]`` survivor weights, ones if omitted.
+    periods T.
     """
-    relaxation = Relaxation(alpha, beta, horizon, weights)
+    relaxation = Relaxation(alpha, beta, horizon)
     horizon = relaxation.horizon
     need = 4 * table_size(horizon) + 6 * (horizon + 1) * (horizon + 2)
     if need > MAX_BYTES:
@@ -128,7 +120,7 @@ def minimize_lagrangian(
         )
     relaxation.allocate()
     means = relaxation.priors[:, 0] / relaxation.priors.sum(axis=1)
-    lam = means.max() * relaxation.weights
+    lam = np.full(horizon, means.max())
     best = (np.inf, lam, 0.0)
     for tau in TAUS:
         lam = _lbfgs(relaxation, lam, tau)
@@ -144,8 +136,6 @@ def minimize_lagrangian(
         gap=float(value - (earned + lam @ gradient)),
         pulls=1.0 - gradient,
         tau=tau,
-        evaluations=relaxation.evaluations,
         alpha=pairs[:, 0].copy(),
         beta=pairs[:, 1].copy(),
-        weights=relaxation.weights,
     )

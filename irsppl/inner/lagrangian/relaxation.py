@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from irsppl.inner.arrays import Floats, Singles
-from irsppl.inner.bellman.solution import check_horizon, check_weights
+from irsppl.inner.bellman.solution import check_horizon
 from irsppl.inner.cpu.compiling import njit
 
 MAX_BYTES: Final = 1_000_000_000
@@ -23,7 +23,6 @@ def table_size(horizon: int) -> int:
 def _backward_row(
     alpha: float,
     scale: float,
-    gain: float,
     price: float,
     tau: float,
     after: Floats,
@@ -45,7 +44,7 @@ def _backward_row(
     last = own.size - 1
     for s in range(own.size):
         mean = (alpha + s) * scale
-        d = mean * (gain + after[s + 1] - after[s]) + after[s] - own[s] - price
+        d = mean * (1.0 + after[s + 1] - after[s]) + after[s] - own[s] - price
         p = min(max(d * steep + 0.5, 0.0), 1.0)
         pull[s] = p
         own[s] += p * (d + half * (1.0 - p))
@@ -60,7 +59,6 @@ def single_arm_pass(
     alpha: float,
     beta: float,
     multipliers: Floats,
-    weights: Floats,
     tau: float,
     pull: Singles,
     first: NDArray[np.int32],
@@ -82,7 +80,6 @@ def single_arm_pass(
             first[t * (t + 1) // 2 + n] = _backward_row(
                 alpha,
                 1.0 / (alpha + beta + n),
-                weights[t],
                 multipliers[t],
                 tau,
                 work[row + n + 1 : row + 2 * n + 3],
@@ -132,7 +129,7 @@ def single_arm_pass(
 
 @njit(cache=True, nogil=True)
 def index_table(
-    alpha: float, beta: float, multipliers: Floats, weights: Floats, work: Floats, index: Singles
+    alpha: float, beta: float, multipliers: Floats, work: Floats, index: Singles
 ) -> float:
     """Priority indices in all states, from the exact recursion; returns the arm's value."""
     work[:] = 0.0
@@ -146,7 +143,7 @@ def index_table(
                 mean = (alpha + s) * scale
                 win = work[after + s + 1]
                 lose = work[after + s]
-                d = mean * (weights[t] + win - lose) + lose - work[row + s] - multipliers[t]
+                d = mean * (1.0 + win - lose) + lose - work[row + s] - multipliers[t]
                 index[block + row + s] = d
                 if d > 0.0:
                     work[row + s] += d
@@ -156,7 +153,7 @@ def index_table(
 class Relaxation:
     """L and its gradient for one bandit; owns the work arrays, computes identical arms once."""
 
-    def __init__(self, alpha: ArrayLike, beta: ArrayLike, horizon: int, weights: ArrayLike | None):
+    def __init__(self, alpha: ArrayLike, beta: ArrayLike, horizon: int):
         a = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
         b = np.atleast_1d(np.asarray(beta, dtype=np.float64))
         if a.ndim != 1 or a.shape != b.shape or not np.all((a > 0.0) & (b > 0.0)):
@@ -164,12 +161,10 @@ class Relaxation:
                 f"alpha and beta must be positive, of one length, got {alpha!r}, {beta!r}"
             )
         self.horizon = check_horizon(horizon)
-        self.weights = check_weights(weights, self.horizon)
         self.priors, self.group, self.copies = np.unique(
             np.stack([a, b], axis=1), axis=0, return_inverse=True, return_counts=True
         )
         self.group = self.group.reshape(-1)
-        self.evaluations = 0
 
     def allocate(self) -> None:
         size = self.horizon
@@ -185,12 +180,10 @@ class Relaxation:
         pulls = np.empty(self.horizon)
         successes = np.empty(self.horizon)
         for (alpha, beta), copies in zip(self.priors, self.copies, strict=True):
-            arm = (alpha, beta, multipliers, self.weights, tau)
-            work = (self.pull, self.first, self.work)
-            value += copies * single_arm_pass(*arm, *work, pulls, successes)
+            work = (self.pull, self.first, self.work, pulls, successes)
+            value += copies * single_arm_pass(alpha, beta, multipliers, tau, *work)
             gradient -= copies * pulls
-            earned += copies * float(self.weights @ successes)
-        self.evaluations += 1
+            earned += copies * float(successes.sum())
         return float(value), gradient, earned
 
     def objective(self, multipliers: Floats, tau: float) -> tuple[float, Floats]:

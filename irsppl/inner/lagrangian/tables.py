@@ -56,7 +56,7 @@ def lagrangian_tables(bound: LagrangianBound) -> LagrangianTables:
     8 bytes per entry and distinct arm: 11 MB at T = 200, 167 MB at T = 500. Indices as close to the
     largest as the bound's smoothing is wide count as tied.
     """
-    relaxation = Relaxation(bound.alpha, bound.beta, bound.horizon, bound.weights)
+    relaxation = Relaxation(bound.alpha, bound.beta, bound.horizon)
     size = table_size(bound.horizon)
     groups = relaxation.priors.shape[0]
     if 8 * groups * size > MAX_BYTES:
@@ -69,10 +69,9 @@ def lagrangian_tables(bound: LagrangianBound) -> LagrangianTables:
     pull = np.empty((groups, size), np.float32)
     scratch = np.empty(bound.horizon)
     for g, (alpha, beta) in enumerate(relaxation.priors):
-        index_table(alpha, beta, bound.multipliers, relaxation.weights, relaxation.work, index[g])
-        arm = (alpha, beta, bound.multipliers, relaxation.weights, bound.tau)
-        work = (pull[g], relaxation.first, relaxation.work)
-        single_arm_pass(*arm, *work, scratch, scratch.copy())
+        index_table(alpha, beta, bound.multipliers, relaxation.work, index[g])
+        work = (pull[g], relaxation.first, relaxation.work, scratch, scratch.copy())
+        single_arm_pass(alpha, beta, bound.multipliers, bound.tau, *work)
     return LagrangianTables(
         index=index,
         pull=pull,
