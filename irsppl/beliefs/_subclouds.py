@@ -165,11 +165,7 @@ def too_few(ess: np.ndarray, count: int) -> np.ndarray:
 
 def warn_simulated(label: str, ess: np.ndarray, poor: np.ndarray, moved: bool) -> None:
     """`[S]`: the least effective sample sizes of replications, and which of them were poor."""
-    what = (
-        "although their points were moved"
-        if moved
-        else "because a policy of this kind only reweights its points"
-    )
+    what = "although its points were moved" if moved else "because its points were only reweighted"
     warnings.warn(
         f"policy {label!r}: in {int(poor.sum()):,} of {len(poor):,} replications a particle belief "
         f"was inaccurate {what}; the least effective sample size was {np.nanmin(ess):.3g}, its "

@@ -21,12 +21,7 @@ from irsppl.inner.cpu.rng import KERNEL
 
 OPTIONS = {name: value for name, value in KERNEL.items() if name != "cache"}
 # A part is passed by value, field by field, array by array: a call costs more than most verbs do.
-INLINE = {
-    **OPTIONS,
-    "forceinline": True,
-    "no_cpython_wrapper": True,
-    "pipeline_class": Inlined,
-}
+INLINE = {**OPTIONS, "forceinline": True}
 
 
 def implements(verb: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[[Any], Any]:
@@ -36,7 +31,8 @@ def implements(verb: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[
         def choose(*types: Any) -> Any:
             return code if getattr(types[at], "instance_class", None) in kinds else None
 
-        overload(verb, jit_options=INLINE, strict=False)(choose)
+        options = {**INLINE, "pipeline_class": Inlined}
+        overload(verb, jit_options=options, strict=False)(choose)
         return code
 
     return register

@@ -190,7 +190,7 @@ def player(
     kernel: the policy compiled (`irsppl.engine.Kernel`), if it can be, to run on so many threads.
     """
     if kernel is not None:
-        return _by_kernel(kernel, threads, key, label)
+        return _by_kernel(kernel, bandit, threads, key, label)
     stream = jax.random.fold_in(jax.random.fold_in(key, 1), label_hash(label))
     if not policy.traceable:
         plainly = play_plainly(policy, bandit, stream, label, total)
@@ -256,16 +256,16 @@ def seeds_of(key: Array, label: str, start: int, count: int) -> np.ndarray:
     return streams(key_words(key), label_hash(label), start, count)
 
 
-def _by_kernel(kernel: Any, threads: int, key: Array, label: str) -> Play:
+def _by_kernel(kernel: Any, bandit: Bandit, threads: int, key: Array, label: str) -> Play:
     def play(futures: Outcome, start: int, count: int) -> Played:
         rewards, delays, periods = (
             None if field is None else np.asarray(field)[:count]
             for field in (futures.rewards, futures.delays, futures.periods)
         )
         made = kernel.played(rewards, seeds_of(key, label, start, count), delays, periods, threads)
-        if periods is None:
-            return made
-        on = np.arange(made.arms.shape[1])[None, :] < periods[:, None]
-        return made._replace(arms=np.where(on, made.arms, -1))
+        if periods is not None:
+            on = np.arange(made.arms.shape[1])[None, :] < periods[:, None]
+            made = made._replace(arms=np.where(on, made.arms, -1))
+        return _watched(bandit, futures, made.arms) if made.ess is None else made
 
     return play

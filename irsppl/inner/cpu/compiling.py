@@ -185,7 +185,7 @@ class _InlinedCode(JITCodeLibrary):
 
 
 class Inlined(Compiler):
-    """For functions that are inlined wherever they are called: kernels compile sooner."""
+    """For what no Python code can call, and callers take in whole: kernels compile sooner."""
 
     def __init__(self, typing: Any, target: Any, library: Any, *rest: Any):
         super().__init__(typing, target, _InlinedCode(target.codegen(), "inlined"), *rest)
