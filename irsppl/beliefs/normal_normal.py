@@ -31,6 +31,10 @@ class NormalNormal(Conjugate, ExactLaws):
         require_positive("noise_sd", self.noise_sd)
 
     @property
+    def num_arms(self) -> int:
+        return self.mean.shape[0]
+
+    @property
     def nu(self) -> Array:
         return (self.noise_sd / self.sd) ** 2
 

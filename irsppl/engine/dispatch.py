@@ -124,7 +124,7 @@ class _Built:
         periods: np.ndarray | None = None,
         threads: int = 1,
     ) -> Played:
-        rewards = np.array(rewards, np.float64)
+        rewards = np.asarray(rewards)
         ends = np.full(seeds.size, self.state.remaining, np.int64)
         if periods is not None:
             ends = np.minimum(ends, np.asarray(periods, np.int64))
@@ -132,11 +132,13 @@ class _Built:
 
         fields: dict[str, np.ndarray] = {}
         if self.curves is not None:
-            rewards, fields["exact"] = self.curves.code(rewards)
+            rewards, fields["exact"] = self.curves.code(rewards.astype(np.float64))
             fields["curves"] = self.curves.logs
 
         def given(part: slice) -> limits.Given:
-            return limits.Given(rewards[part], None if delays is None else delays[part])
+            # In the thread that plays them: a copy of many futures takes as long as a quick rule.
+            own = np.array(rewards[part], np.float64)
+            return limits.Given(own, None if delays is None else delays[part])
 
         start = self.start
         if start is not None:  # only the user's model can update the belief
@@ -145,7 +147,7 @@ class _Built:
                 lambda: clouds.CloudPlay(start, self._rule(), self.most, horizon, separable),
                 lambda part: self._limits(given(part)),
                 self.state,
-                rewards,
+                rewards.astype(np.float64),
                 ends,
                 seeds,
                 threads,
