@@ -256,6 +256,7 @@ def simulate(
     check_run(progress, workers)
     check_client(client)
     check_flag("per_period", per_period)
+    check_flag("steadied", steadied)
     bandit.check_open()
     named = name_policies(policies)
     key = as_key(key)

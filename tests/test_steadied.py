@@ -126,3 +126,9 @@ def test_efforts():
 def test_too_few_paths_are_left_as_they_are():
     raw, columns = np.arange(30.0), np.ones((30, 2)) * jnp.arange(30)[:, None]
     np.testing.assert_array_equal(steadied(raw, np.asarray(columns)), raw)
+
+
+def test_steadied_is_yes_or_no():
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 5)
+    with pytest.raises(ValueError, match="steadied must be True or False, got 'no'"):
+        irsppl.simulate(bandit, "ts", num_replications=10, steadied="no")
