@@ -1,5 +1,9 @@
 """Every conjugate family against slow quadrature (tests/oracles/laws.py) and its own invariants."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -201,6 +205,30 @@ def test_to_arviz_has_labelled_draws(belief):
     assert data["posterior"]["mean_reward"].shape == (1, 50, 3)
     assert data["posterior"]["mean_reward"].dims == ("chain", "draw", "arm")
     assert data["posterior_predictive"]["reward"].shape == (1, 50, 3)
+
+
+def test_arviz_is_loaded_where_another_process_loads_it_too(tmp_path):
+    """ArviZ's first import of a day renames a file; here another process has renamed it already."""
+    script = """
+import pathlib
+rename, calls = pathlib.Path.replace, []
+def taken(path, target):
+    calls.append(path)
+    rename(path, target)
+    if len(calls) == 1:
+        raise FileNotFoundError(path)
+pathlib.Path.replace = taken
+from irsppl.beliefs._arviz import load_arviz
+print(load_arviz().__name__)
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert found.stdout.strip() == "arviz", found.stderr
 
 
 def test_a_family_is_a_pytree_of_arrays(belief):

@@ -4,7 +4,6 @@ import functools
 import math
 import time
 
-import arviz as az
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import pytest
 from scipy import stats
 
 import irsppl
+from irsppl.beliefs._arviz import load_arviz
 from irsppl.beliefs._evolution import evolution
 from irsppl.beliefs._rejuvenation import data_log_likelihood, record
 from irsppl.beliefs.particles import Particles
@@ -270,6 +270,7 @@ def test_arviz_data_have_prior_and_posterior(clouds):
                 column = draws[0, :, arm].astype(float)
                 within(column.mean(), column.std() / math.sqrt(1000), expected[arm])
     assert not np.array_equal(*np.asarray(data["prior"]["mean_reward"])[0].T)
+    az = load_arviz()
     table = az.summary(data, kind="stats", round_to="none")
     np.testing.assert_allclose(
         table["mean"], np.asarray(data["posterior"]["mean_reward"])[0].mean(axis=0), rtol=1e-6

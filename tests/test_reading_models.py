@@ -17,6 +17,7 @@ from numpyro.primitives import _PYRO_STACK
 from scipy import stats
 
 import irsppl
+from irsppl.beliefs._arviz import load_arviz
 from irsppl.models import read_arm
 from irsppl.models._model import Visit
 from irsppl.models._tails import generalised_pareto_k, pareto_k
@@ -95,6 +96,7 @@ def test_finite_moments_are_neither_refused_nor_warned_of(name):
 
 def test_pareto_k_is_that_of_arviz():
     """The fit, number by number, against ArviZ's own."""
+    load_arviz()
     fit = pytest.importorskip("arviz.stats.stats")._gpdfit
     rng = np.random.default_rng(1)
     for draws in (rng.pareto(1.0, 300), rng.exponential(size=400), rng.random(500)):

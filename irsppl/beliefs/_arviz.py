@@ -14,14 +14,23 @@ from irsppl.beliefs._base import Belief, single_pulls
 from irsppl.beliefs._points import PointBelief
 
 
+def load_arviz() -> Any:
+    """The module. Once a day ArviZ leaves a file behind when it is imported, by a fixed temporary
+    name: of two processes that do so at once, one is told that the file is not there."""
+    try:
+        import arviz
+    except FileNotFoundError:  # the other one has written it by now
+        import arviz
+    return arviz
+
+
 def belief_to_arviz(belief: Belief, key: Array, num_draws: int) -> Any:
     """Draws of the arms' mean rewards and of one predictive reward, as ArviZ data.
 
     Beliefs that came from a model keep it, whatever data they have seen: they add draws from the
     prior. All are independent draws, so they form one chain.
     """
-    import arviz as az
-
+    az = load_arviz()
     outcomes = single_pulls(belief, jax.random.split(key, num_draws))
     groups = {
         "posterior": {"mean_reward": np.asarray(outcomes.means)[None]},
