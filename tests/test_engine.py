@@ -402,6 +402,26 @@ def test_with_much_money_the_best_index_for_its_cost_is_played():
     assert set(kernel.decisions(np.arange(5, dtype=np.uint64)).tolist()) == {-1}
 
 
+def test_no_kernel_goes_by_what_was_compiled_before_it():
+    """A function has its caller's liberties with numbers there only: numba alone would serve what
+    it compiled for the first caller, in which x - x is 0 whatever x, to all."""
+
+    @compiling.njit()
+    def nothing(x):
+        return x - x
+
+    @compiling.njit(fastmath=True)
+    def bold(x):
+        return nothing(x)
+
+    @compiling.njit(error_model="numpy")
+    def strict(x):
+        return nothing(x)
+
+    assert bold(np.inf) == 0.0
+    assert np.isnan(strict(np.inf)) and np.isnan(nothing(np.inf))
+
+
 def test_a_second_process_finds_the_kernels(tmp_path):
     code = (
         "import irsppl, numpy as np\n"

@@ -24,7 +24,9 @@ import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
+from numba.core.targetconfig import ConfigStack
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 from numba.misc.appdirs import AppDirs
 
@@ -153,20 +155,12 @@ class Cache(FunctionCache):
         return hashlib.sha256(repr((sig, names, machine, code)).encode()).hexdigest()[:24]
 
 
-def njit(cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """numba's, with `cache` by the sources of all kernels; none where no place is writable."""
-
-    def compile(function: Any) -> Any:
-        compiled = numba.njit(**options)(function)
-        if cache and folder() is not None:
-            compiled._cache = Cache(function)
-        return compiled
-
-    return compile
-
-
 class _InlinedCode(JITCodeLibrary):
-    """Code that runs as a part of its callers only: no machine code is made of it alone."""
+    """Code that runs as a part of its callers only: it is optimised and made into machine code with
+    them, not alone."""
+
+    def _optimize_final_module(self) -> None:
+        pass
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -189,3 +183,48 @@ class Inlined(Compiler):
 
     def __init__(self, typing: Any, target: Any, library: Any, *rest: Any):
         super().__init__(typing, target, _InlinedCode(target.codegen(), "inlined"), *rest)
+
+
+class _Kernel(CPUDispatcher):
+    """For Python a kernel of its own; for other kernels a part that they take in.
+
+    Options that a function does not state are its caller's (inlining, liberties with sums). numba
+    compiles it for the first caller and serves the result to all: how fast kernels were, and their
+    last digits, went by what a process had compiled before. Here callers with other options have
+    another part.
+    """
+
+    _INHERITED = ("forceinline", "fastmath", "error_model", "nrt")
+
+    def __init__(self, *given: Any, **named: Any):
+        super().__init__(*given, **named)
+        self._parts: dict[tuple[str, ...], CPUDispatcher] = {}
+
+    def _part(self) -> Any:
+        """What the kernel that is being compiled calls; where none is, this one itself."""
+        caller = ConfigStack.top_or_none()
+        if caller is None:
+            return super()
+        key = tuple(str(getattr(caller, name)) for name in self._INHERITED)
+        if key not in self._parts:
+            options = {"targetoptions": self.targetoptions, "pipeline_class": Inlined}
+            self._parts[key] = CPUDispatcher(self.py_func, **options)
+        return self._parts[key]
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return self._part().get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        return self._part().get_overload(sig)
+
+
+def njit(cache: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """numba's, with `cache` by the sources of all kernels; none where no place is writable."""
+
+    def compile(function: Any) -> Any:
+        compiled = _Kernel(function, targetoptions={"nopython": True, **options})
+        if cache and folder() is not None:
+            compiled._cache = Cache(function)
+        return compiled
+
+    return compile

@@ -36,8 +36,8 @@ function that creates an array cannot use these options.
 """
 if hasattr(DefaultOptions, "_nrt"):
     KERNEL["_nrt"] = False
-# By numba's rules what inlined code calls is inlined with it. Within a function that long, tight
-# loops lose registers: these stay functions of their own.
+# What inlined code calls is inlined with it. Within a function that long, tight loops lose
+# registers, and what is rarely reached only takes time to compile: these stay on their own.
 APART: Final = {**KERNEL, "forceinline": False}
 
 # numba promotes uint64 with a signed literal to float64, so every constant that meets a uint64
@@ -178,7 +178,7 @@ def uniform(state: Words) -> float:
     return unit(next_uint64(state))
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def _normal_slow(state: Words, layer: int, x: float) -> float:
     """|z| for a point that fell outside the part of its layer that is surely under the curve."""
     while True:
@@ -198,7 +198,7 @@ def _normal_slow(state: Words, layer: int, x: float) -> float:
             return x
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def normal(state: Words) -> float:
     """Standard normal, by a ziggurat of 256 layers."""
     bits = next_uint64(state)
@@ -210,7 +210,7 @@ def normal(state: Words) -> float:
     return -x if (bits & _BIT8) != _ZERO else x
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def _exponential_slow(state: Words, layer: int, x: float) -> float:
     """Counterpart of :func:`_normal_slow`."""
     shift = 0.0
@@ -240,7 +240,7 @@ def exponential(state: Words) -> float:
     return x
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def _gamma_slow(state: Words, d: float, c: float, x: float, v: float, u: float) -> float:
     """Rest of :func:`_gamma_large` once the squeeze has refused ``(x, u)``."""
     v3 = v * v * v
@@ -288,7 +288,7 @@ def beta(state: Words, a: float, b: float) -> float:
     return x / (x + gamma(state, b))
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def binomial(state: Words, n: int, p: float) -> int:
     """Number of successes in ``n`` trials of probability ``p``.
 
@@ -354,7 +354,7 @@ def poisson_inversion(state: Words, lam: float, none: float) -> int:
     return np.int64(k)
 
 
-@njit(**KERNEL)
+@njit(**APART)
 def poisson(state: Words, lam: float) -> int:
     """Poisson of mean ``lam``.
 
