@@ -16,7 +16,8 @@ import numpy as np
 
 import irsppl
 from irsppl import engine
-from irsppl.bounds import inner_values, steadied_mean
+from irsppl._running import RunningMean
+from irsppl.bounds import inner_values
 from irsppl.inner.cpu.rng import streams
 from irsppl.penalties import find_penalty
 from irsppl.policies import find_policy
@@ -95,7 +96,7 @@ def paths(horizon=100_000, count=40):
     for label, policy in {
         "ts": find_policy("ts"),
         "irs.fh": find_policy("irs.fh"),
-        "irs.mix, T0 = 200": irsppl.Mix(),
+        "irs.mix, T0 = 200": find_policy(irsppl.Mix()),
         "index, lookahead 200": irsppl.Index(lookahead=200),
         "index, lookahead 20,000": irsppl.Index(lookahead=20_000),
     }.items():
@@ -151,7 +152,9 @@ def long_bounds(horizon=100_000, count=400):
     took = time.perf_counter() - start
     print(f"\nregret bounds, ten Bernoulli arms, T = {horizon:,}, {count} futures in {took:.0f} s")
     for penalty in penalties:
-        mean, error = steadied_mean(values[penalty.label], columns)
+        running = RunningMean()
+        running.add(values[penalty.label], columns)
+        mean, error = running.mean_error()
         print(f"  T0 = {penalty.T0:5}: {exact['ts'] - mean:7.3f} (s.e. {error:.3f})")
     print(f"  irs.fh, exact: {exact['ts'] - exact['irs.fh']:7.3f}")
 

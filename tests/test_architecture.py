@@ -1,6 +1,7 @@
 """The rooms of the house: imports point one way, plots know no JAX, importing is quick."""
 
 import ast
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -73,6 +74,47 @@ def test_imports_point_one_way(path):
         if name.split(".")[0] != "irsppl" or name == "irsppl":
             continue
         assert ROOMS.index(room(name)) <= ROOMS.index(own), f"{path.name} imports {name}"
+
+
+SCRIPTS = sorted(
+    path
+    for folder in ("benchmarks", "examples", "models")
+    for path in (PACKAGE.parent / folder).glob("*.py")
+)
+
+
+def missing(source):
+    """What a script takes from irsppl that is not there; the script itself is not run."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            wanted = [(alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            wanted = [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            wanted = [(node.value.id, node.attr)]
+        else:
+            continue
+        for module, name in wanted:
+            if module.split(".")[0] != "irsppl":
+                continue
+            try:
+                found = importlib.import_module(module)
+                if name and not hasattr(found, name):  # a module may have to be imported first
+                    importlib.import_module(f"{module}.{name}")
+            except ModuleNotFoundError:
+                yield f"{module}.{name}" if name else module
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_scripts_import_what_there_is(path):
+    """Benchmarks take hours and run rarely: that one cannot start would not be seen for long."""
+    assert not list(missing(path.read_text()))
+
+
+def test_an_import_of_what_is_gone_is_seen():
+    source = "import irsppl.gone\nfrom irsppl.bounds import bound, gone\nirsppl.bound, irsppl.gone"
+    assert list(missing(source)) == ["irsppl.gone", "irsppl.bounds.gone", "irsppl.gone"]
+    assert not list(missing("from irsppl import engine\nfrom irsppl.engine import dispatch"))
 
 
 def test_inner_solvers_know_nothing_of_bandits():
