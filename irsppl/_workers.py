@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -13,11 +12,9 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import InKernels
 
 
-def threads_for(bandit: Bandit, compiled: bool, workers: int | None) -> int:
-    """How many threads may work: several only where CPU kernels do it, not XLA."""
-    if not compiled or not isinstance(bandit.belief, InKernels):
-        return 1
-    return workers or os.cpu_count() or 1
+def threads_for(bandit: Bandit, compiled: bool, workers: int) -> int:
+    """How many of the threads may work: all only where CPU kernels do it, not XLA."""
+    return workers if compiled and isinstance(bandit.belief, InKernels) else 1
 
 
 def run_chunks(

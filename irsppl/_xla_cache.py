@@ -28,8 +28,8 @@ _WORTH_SECONDS = 0.0
 def switch_on() -> str | None:
     """The folder that is used from now on, or None where nothing was changed.
 
-    A setting of JAX's own (its environment variables, or `jax.config` before irsppl is imported)
-    is left alone, and so is everything where no folder can be written to.
+    A setting of JAX's own (its environment variables, or `jax.config` before the first name of
+    irsppl that needs JAX) is left alone, and so is everything where no folder can be written to.
     """
     config: Any = jax.config
     wanted = os.environ.get(VARIABLE, "").strip()

@@ -1,4 +1,4 @@
-"""The CPU engine: every pair of family, rule and limits against exact laws.
+"""The CPU engine: families, rules and limits against exact laws.
 
 What a rule does from one state is compared with its exact law: every future of a tiny bandit is
 solved by the traced twin and weighted by its probability. What a path does between decisions is
@@ -99,12 +99,14 @@ def bandit_of(kind, limits):
 
 
 BUDGETS = ["budget", "equal costs"]  # with little money, and with much for its prices
-# Every rule and every limit meets every other at least once, and each family each of them: a part's
-# code does not know with whom it is compiled.
+# `irs.fh`, `irs.v-zero` and `irs.index` ask most of limits: each meets a delay, a budget and a law,
+# and each limit one of them. Points meet every limit, Beta arms a delay, a budget and a law, joint
+# ones a delay and a law. Other pairs are left out: a part's code does not know with whom it is
+# compiled.
 PAIRS = {
     ("points", "ts"): ["none", "budget"],
     ("points", "irs.fh"): ["none", "waiting", "delay", "random delay", "budget and delay", "law"],
-    ("points", "irs.v-zero"): ["none", "never", "random delay", "budget and horizon"],
+    ("points", "irs.v-zero"): ["none", "never", "random delay", "budget and horizon", "law"],
     ("points", "irs.v-zero-separable"): ["delay", "law and delay"],
     ("points", "irs.index"): [
         "none",

@@ -18,7 +18,8 @@ class Kernel(NamedTuple):
     paths: (rewards [S, K, N], seeds [S], delays [S, K, N] or None, periods [S] or None, threads) ->
     arms [S, T], -1 where none is pulled. decisions: seeds [S] -> arms [S], all from one state; None
     where the policy makes single decisions otherwise. played: `paths` that also tell how good the
-    beliefs were.
+    beliefs were, of clouds that move in play. Where points stay (read off tables or curves), `ess`
+    is None, and `irsppl.policies.paths` finds it from the arms.
     """
 
     paths: Callable[..., np.ndarray]

@@ -1,4 +1,4 @@
-"""Delays, budgets and ends of play, each a part of its own; "none" compiles to nothing.
+"""Delays and ends of play, each a part of its own; "none" compiles to nothing. Budgets: `budgets`.
 
 The meaning of each is that of `irsppl.penalties._arrivals`, `irsppl.penalties._payoffs` and
 `irsppl.policies.paths`, whose traced code these are twins of. Delays are independent of rewards and
