@@ -17,6 +17,7 @@ from irsppl import engine
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import find_policy
+from irsppl.policies.paths import watched
 
 CLOUDS = {"1,024 reweighted": (1024, False), "4,096 reweighted": (4096, False)}
 CLOUDS["1,024 moved"] = (1024, True)
@@ -34,7 +35,8 @@ def main(paths, policies):
     for policy in policies:
         first = None
         for name, (points, moving) in CLOUDS.items():
-            kernel = engine.kernel(find_policy(policy), bandit_of(points, moving))
+            bandit = bandit_of(points, moving)
+            kernel = engine.kernel(find_policy(policy), bandit)
             kernel.played(rewards[:2], seeds[:2])
             start = time.process_time()
             played = kernel.played(rewards, seeds)
@@ -44,13 +46,13 @@ def main(paths, policies):
             first = regret if first is None else first
             gap = regret - first
             root = np.sqrt(paths)
-            size = "is not watched"
-            if played.ess is not None:
-                size = f"worst {played.ess.min():.0f}, median {np.median(played.ess):.0f}"
+            if played.ess is None:  # as `simulate` does it
+                played = watched(bandit, futures, played.arms)
             print(
                 f"{policy:10} {name:17} regret {regret.mean():6.2f} ({regret.std() / root:.2f})  "
                 f"difference {gap.mean():6.2f} ({gap.std() / root:.2f})  least effective size: "
-                f"{size}; {each:.1f} ms per path",
+                f"worst {played.ess.min():.0f}, median {np.median(played.ess):.0f}; "
+                f"{each:.1f} ms per path",
                 flush=True,
             )
 

@@ -194,7 +194,7 @@ def player(
     stream = jax.random.fold_in(jax.random.fold_in(key, 1), label_hash(label))
     if not policy.traceable:
         plainly = play_plainly(policy, bandit, stream, label, total)
-        return lambda futures, *at: _watched(bandit, futures, plainly(futures, *at))
+        return lambda futures, *at: watched(bandit, futures, plainly(futures, *at))
 
     def play(futures: Outcome, start: int, count: int) -> Played:
         keys = numbered_keys(
@@ -209,12 +209,12 @@ def player(
             unknown = (arms < 0) | (arms >= bandit.num_arms)
         if unknown.any():
             raise ArmCheck(label, bandit).error(int(arms[unknown][0]))
-        return _watched(bandit, futures, arms)
+        return watched(bandit, futures, arms)
 
     return play
 
 
-def _watched(bandit: Bandit, futures: Outcome, arms: np.ndarray) -> Played:
+def watched(bandit: Bandit, futures: Outcome, arms: np.ndarray) -> Played:
     """With the effective sample sizes of clouds that were only reweighted."""
     belief: Any = bandit.belief
     if not isinstance(belief, Cloud):
@@ -266,6 +266,6 @@ def _by_kernel(kernel: Any, bandit: Bandit, threads: int, key: Array, label: str
         if periods is not None:
             on = np.arange(made.arms.shape[1])[None, :] < periods[:, None]
             made = made._replace(arms=np.where(on, made.arms, -1))
-        return _watched(bandit, futures, made.arms) if made.ess is None else made
+        return watched(bandit, futures, made.arms) if made.ess is None else made
 
     return play
