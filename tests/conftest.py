@@ -13,6 +13,7 @@ import pytest
 
 import irsppl
 from irsppl._running import RunningMean
+from irsppl.beliefs import ExactLaws
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
@@ -46,6 +47,7 @@ FAMILIES = {
         [[1.0, 2.0, 1.0], [2.0, 1.0, 0.5], [1.0, 1.0, 3.0]], [0.0, 0.5, 2.0]
     ),
 }
+EXACT = [name for name, make in FAMILIES.items() if isinstance(make(), ExactLaws)]
 
 
 @pytest.fixture(params=FAMILIES)

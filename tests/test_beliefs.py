@@ -1,5 +1,6 @@
 """Every conjugate family against slow quadrature (tests/oracles/laws.py) and its own invariants."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -10,27 +11,21 @@ import numpy as np
 import pytest
 
 import irsppl
+from irsppl._fields import changed
 from irsppl.beliefs._conjugate import Conjugate
 from irsppl.inner.laws import expected_best
 
-from .conftest import FAMILIES, within
+from .conftest import EXACT, FAMILIES, within
 from .oracles import laws as oracle
 
 
 def oracle_arms(belief):
-    """The same arms as objects of the slow oracle."""
+    """The same arms as objects of the slow oracle, the class there of the belief's name."""
     kind = getattr(oracle, type(belief).__name__)
-    if isinstance(belief, irsppl.DirichletCategorical):
-        values = np.asarray(belief.values, float)
-        return [kind(np.asarray(row, float), values) for row in belief.alpha]
-    names = {
-        "BetaBernoulli": ("alpha", "beta"),
-        "NormalNormal": ("mean", "sd", "noise_sd"),
-        "GammaPoisson": ("shape", "rate"),
-        "GammaExponential": ("shape", "rate"),
-        "NormalInverseGamma": ("mean", "precision", "shape", "rate"),
-    }[type(belief).__name__]
-    columns = [np.asarray(getattr(belief, name), float) for name in names]
+    columns = []
+    for field in dataclasses.fields(belief):
+        value = np.asarray(getattr(belief, field.name), float)
+        columns.append([value] * belief.num_arms if field.name in kind.common else value)
     return [kind(*row) for row in zip(*columns, strict=True)]
 
 
@@ -137,7 +132,7 @@ def test_draws_of_the_mean_follow_the_cdf(belief):
         within(got, np.sqrt(expected * (1 - expected) / draws), expected)
 
 
-@pytest.mark.parametrize("name", [n for n in FAMILIES if n != "dirichlet-categorical"])
+@pytest.mark.parametrize("name", EXACT)
 def test_laws_of_posterior_means_are_exact(name):
     belief = FAMILIES[name]()
     arms = oracle_arms(belief)
@@ -181,10 +176,9 @@ def test_a_longer_horizon_extends_a_shorter_one(belief):
 
 def test_relabelling_arms_relabels_the_answers(belief):
     order = jnp.array([2, 0, 1])
-    moved = jax.tree.map(
-        lambda leaf: leaf[order] if leaf.shape[0] == 3 and leaf is not _values(belief) else leaf,
-        belief,
-    )
+    common = getattr(oracle, type(belief).__name__).common
+    names = [field.name for field in dataclasses.fields(belief) if field.name not in common]
+    moved = changed(belief, **{name: getattr(belief, name)[order] for name in names})
     rewards = belief.sample_outcome(8, 6).rewards
     lam = belief.predictive_mean()
     there, here = moved.along(rewards[order]), belief.along(rewards)
@@ -194,10 +188,6 @@ def test_relabelling_arms_relabels_the_answers(belief):
         here.expected_max(lam)[order],
         rtol=1e-6,
     )
-
-
-def _values(belief):
-    return getattr(belief, "values", None)
 
 
 def test_to_arviz_has_labelled_draws(belief):

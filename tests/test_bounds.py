@@ -9,7 +9,7 @@ import pytest
 import irsppl
 from irsppl.penalties import PENALTIES
 
-from .conftest import FAMILIES, mean_by_controls, optimised, within
+from .conftest import EXACT, FAMILIES, mean_by_controls, optimised, within
 from .oracles import laws as oracle
 from .test_beliefs import oracle_arms
 
@@ -49,7 +49,7 @@ def test_exact_bounds_need_no_sampling(paper):
         assert estimate.stderr == 0.0 and estimate.samples is None and estimate.exact
 
 
-@pytest.mark.parametrize("name", [n for n in FAMILIES if n != "dirichlet-categorical"])
+@pytest.mark.parametrize("name", EXACT)
 def test_exact_bounds_of_every_family(name):
     belief = FAMILIES[name]()
     arms = oracle_arms(belief)

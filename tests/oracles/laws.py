@@ -13,6 +13,7 @@ With a delay d a reward is known before the decision d + 1 periods later: T - 1 
 import itertools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy import integrate, special, stats
@@ -123,7 +124,12 @@ def expected_maximum(laws):
 
 
 class Arm:
-    """Base of the families: `mean()`, `mean_law()` and `predictive_law(n)` are theirs."""
+    """Base of the families: `mean()`, `mean_law()` and `predictive_law(n)` are theirs.
+
+    Fields stand in the order of the belief's; `common` names those that all arms share.
+    """
+
+    common: ClassVar[tuple] = ()
 
     def cdf(self, x):
         """P(mu <= x)."""
@@ -368,6 +374,7 @@ def dirichlet_mean_cdf_by_sticks(alpha, values, x):
 class DirichletCategorical(Arm):
     """p ~ Dirichlet(alpha), reward values[c] with probability p_c; alpha, values are `[C]`."""
 
+    common: ClassVar[tuple] = ("values",)
     alpha: tuple
     values: tuple
 
