@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import irsppl
-from irsppl.engine import dispatch, families, kernel, makers
+from irsppl.engine import dispatch, families, kernel, makers, verbs
+from irsppl.engine.verbs import implements
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu import compiling
+from irsppl.inner.cpu.special import beta_cdf
 from irsppl.penalties import find_penalty
 from irsppl.policies import find_policy
 
@@ -97,6 +99,33 @@ def test_a_family_is_one_file_and_its_kernels_another(recipes, monkeypatch):
     within(difference.mean(), difference.std() / np.sqrt(2000), 0.0)
     earned = compiled["value"].values[0]
     assert earned.mean() - 4 * earned.std() / np.sqrt(2000) < values[-1]
+
+
+def test_a_family_with_gain_and_highest_is_served_by_ogi(recipes, monkeypatch):
+    """Which knows no family but the Gaussian ones. Traced and compiled, it pulls the same arms."""
+    family = recipes["Compile a family"]
+
+    @implements(verbs.highest, family.Geometric)
+    def _(family, arm):
+        return np.inf
+
+    @implements(verbs.gain, family.Geometric)
+    def _(family, arm, lam):
+        a, b, cut = family.now[0, arm], family.now[1, arm], 1.0 / (1.0 + lam)
+        above = beta_cdf(a, b, cut)
+        return b / (a - 1.0) * beta_cdf(a - 1.0, b + 1.0, cut) - lam * above, above
+
+    belief = recipes["Add a conjugate family"].BetaGeometric([5.0, 6.0], [4.0, 6.0])
+    bandit = irsppl.Bandit(belief, 8)
+    traced = irsppl.simulate(bandit, "ogi", num_replications=50)
+    monkeypatch.setitem(
+        families._MAKERS,
+        type(belief),
+        lambda belief, needs: family.geometric(belief, needs - {"gain"}),
+    )
+    assert kernel(find_policy("ogi"), bandit) is not None
+    compiled = irsppl.simulate(bandit, "ogi", num_replications=50)
+    np.testing.assert_array_equal(traced["pulls"], compiled["pulls"])
 
 
 def release_case(recipes):

@@ -14,18 +14,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from irsppl.engine import verbs
-from irsppl.engine.families.dirichlet import DirichletCategorical
-from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.linear import LinearGaussian
-from irsppl.engine.families.natural import (
-    BetaBernoulli,
-    GammaExponential,
-    GammaPoisson,
-    NormalNormal,
-)
-from irsppl.engine.families.normal_gamma import NormalInverseGamma
-from irsppl.engine.families.points import Points
-from irsppl.engine.verbs import implements
+from irsppl.engine.families.natural import NormalNormal
+from irsppl.engine.verbs import by_default, implements
 from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -63,7 +54,8 @@ def normal_indices(periods: int) -> Floats:
 
 
 def ogi_index(family, arm, weight, offset, floor, start):
-    """The arm's index, or ``floor`` where it is no larger."""
+    """The arm's index, or ``floor`` where it is no larger. Gaussian families have code of their
+    own; all others are asked for `gain` and `highest`."""
     raise TypeError("compiled code only")
 
 
@@ -72,16 +64,7 @@ def _(family, arm, weight, offset, floor, start):
     return verbs.mean(family, arm) + verbs.mean_sd(family, arm) * offset
 
 
-@implements(
-    ogi_index,
-    BetaBernoulli,
-    GammaPoisson,
-    GammaExponential,
-    NormalInverseGamma,
-    Points,
-    JointPoints,
-    DirichletCategorical,
-)
+@by_default(ogi_index)
 def _(family, arm, weight, offset, floor, start):
     m = verbs.mean(family, arm)
     if floor > m:

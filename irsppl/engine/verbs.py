@@ -24,12 +24,25 @@ OPTIONS = {name: value for name, value in KERNEL.items() if name != "cache"}
 INLINE = {**OPTIONS, "forceinline": True}
 
 
+# Parts that say themselves what a verb does.
+_OWN: dict[Callable[..., Any], set[type]] = {}
+
+
 def implements(verb: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[[Any], Any]:
     """Register what `verb` does where argument number `at` is one of `kinds`."""
+    _OWN.setdefault(verb, set()).update(kinds)
+    return _register(verb, at, lambda kind: kind in kinds)
 
+
+def by_default(verb: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Register what `verb` does for parts that do not implement it."""
+    return _register(verb, 0, lambda kind: kind is not None and kind not in _OWN.get(verb, ()))
+
+
+def _register(verb: Callable[..., Any], at: int, fits: Callable[[Any], bool]) -> Any:
     def register(code: Any) -> Any:
         def choose(*types: Any) -> Any:
-            return code if getattr(types[at], "instance_class", None) in kinds else None
+            return code if fits(getattr(types[at], "instance_class", None)) else None
 
         options = {**INLINE, "pipeline_class": Inlined}
         overload(verb, jit_options=options, strict=False)(choose)
