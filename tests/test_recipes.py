@@ -15,6 +15,7 @@ from irsppl.engine import dispatch, families, kernel, makers, verbs
 from irsppl.engine.verbs import implements
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu import compiling
+from irsppl.inner.cpu.rng import streams
 from irsppl.inner.cpu.special import beta_cdf
 from irsppl.penalties import find_penalty
 from irsppl.policies import find_policy
@@ -54,6 +55,34 @@ def test_a_penalty_is_one_file(recipes):
     optimum = irsppl.bound(bandit, "ideal").value
     assert found["halfway"].value + 4 * found["halfway"].stderr >= optimum
     assert irsppl.choose(bandit, halfway, key=0) in (0, 1)
+
+
+def test_a_penalty_has_a_batch_without_xla_and_a_kernel(recipes, monkeypatch):
+    """Inner values are those of JAX; a decision has the same law and paths earn the same, traced
+    and compiled (4 s.e., 4 paired s.e.: a false alarm in 4,000)."""
+    halfway = recipes["Add a penalty"].Halfway()
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0, 1.5], [1.0, 2.5, 1.0]), 7)
+    outcomes = draw_outcomes(bandit, jax.random.key(0), 0, 300)
+    assert halfway.host_payoff(bandit, outcomes) is not None
+    solved = jax.vmap(lambda outcome: halfway.inner(bandit, outcome).value)(outcomes)
+    np.testing.assert_allclose(halfway.values(bandit, outcomes), solved, rtol=1e-5)
+
+    policy = find_policy(halfway)
+    assert kernel(policy, bandit) is None
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    arms = np.asarray(jax.vmap(lambda key: policy(key, bandit))(keys))
+    traced = irsppl.simulate(bandit, halfway, num_replications=2000)
+    monkeypatch.setitem(
+        makers.SAMPLED, type(halfway), recipes["Compile the policy of a penalty"].halfway
+    )
+    made = kernel(policy, bandit).decisions(streams((0, 1), 7, 0, 20_000))
+    for arm in range(3):
+        shares = [(each == arm).mean() for each in (arms, made)]
+        within(shares[0], np.sqrt(0.5 / 20_000), shares[1])
+    compiled = irsppl.simulate(bandit, halfway, num_replications=2000)
+    difference = (compiled["value"] - traced["value"]).values[0]
+    within(difference.mean(), difference.std() / np.sqrt(2000), 0.0)
+    assert kernel(policy, bandit.pull(0)) is None  # a pull is pending
 
 
 def test_a_policy_is_one_file_and_its_rule_another(recipes, monkeypatch):

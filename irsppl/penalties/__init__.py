@@ -6,6 +6,7 @@ from irsppl._checks import one_of
 from irsppl.penalties._base import PayoffPenalty as PayoffPenalty
 from irsppl.penalties._base import Penalty as Penalty
 from irsppl.penalties._base import future_means as future_means
+from irsppl.penalties._base import host_future_means as host_future_means
 from irsppl.penalties._control_variates import set_controls as set_controls
 from irsppl.penalties._payoffs import HostPayoff as HostPayoff
 from irsppl.penalties._payoffs import Inner as Inner
