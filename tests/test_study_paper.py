@@ -88,7 +88,7 @@ def test_the_paper_studies_are_those_of_the_paper(paper):
             np.testing.assert_allclose(belief.noise_sd, noise)
 
 
-def test_the_slip_uses_the_random_numbers_of_the_means_again():
+def test_one_stream_uses_the_random_numbers_of_the_means_again():
     belief = parse_arms("normal(0,1,noise=1)x2")
     drawn = one_stream_outcomes(belief, 5, seed=0, start=3, count=4)
     assert drawn.rewards.shape == (4, 2, 5)
@@ -100,7 +100,7 @@ def test_the_slip_uses_the_random_numbers_of_the_means_again():
         one_stream_outcomes(parse_arms("poisson(1,1)x2"), 5, 0, 0, 1)
 
 
-def test_the_slip_stands_beside_the_rest(tmp_path):
+def test_one_stream_stands_beside_the_rest(tmp_path):
     study = small(paper="gaussian_2", horizons=(), penalties=("ts", "irs.v-zero"))
     result = run_study(study, 20, tmp_path, block=10, compare=True, shared_stream=True)
     beside = comparison(study, result.data).set_index(["quantity", "name"])

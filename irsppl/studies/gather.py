@@ -46,9 +46,12 @@ class Gather:
         self.count = spans(study.periods)[-1][1]
 
     def dataset(
-        self, folder: pathlib.Path, no_bound: dict[str, str], slip: list[str]
+        self, folder: pathlib.Path, no_bound: dict[str, str], one_stream: list[str]
     ) -> xr.Dataset:
-        """Everything measured, labelled; also in the Zarr folder. slip: penalties shown with it."""
+        """Everything measured, labelled; also in the Zarr folder.
+
+        one_stream: penalties that are also shown with one random stream for means and rewards.
+        """
         data = self._empty(no_bound)
         new = folder.with_name(f".{folder.name}.tmp")
         shutil.rmtree(new, ignore_errors=True)
@@ -62,8 +65,8 @@ class Gather:
         data["seconds_per_path"] = ("policy", np.array(seconds), {"units": "s"})
         if self.study.outcome is not None:
             self._add_outcome(data)
-        if slip:
-            self._add_one_stream(data, slip)
+        if one_stream:
+            self._add_one_stream(data, one_stream)
         # Text of any length: that of a fixed one has no agreed form in Zarr yet.
         texts = {name: data[name].astype(object) for name in ("policy", "penalty", "arm")}
         data.assign_coords(texts).to_zarr(new, mode="a", consolidated=False, zarr_format=3)
@@ -192,7 +195,7 @@ class Gather:
         data["outcome_pulls"] = (("penalty", "arm"), pulls)
 
     def _add_one_stream(self, data: xr.Dataset, penalties: list[str]) -> None:
-        """Means and standard errors under the slip, at the table's horizon."""
+        """Means and standard errors with one random stream, at the table's horizon."""
         for rows, kind, name in (
             (list(self.work.policies), "one-stream-policy", "regret"),
             (penalties, "one-stream-bound", "regret_bound"),

@@ -1,4 +1,4 @@
-"""A demonstration of a slip, not a feature for use: one random stream for means and rewards.
+"""A demonstration of a mistake, not a feature for use: one random stream for means and rewards.
 
 Someone who seeds NumPy with s, draws the arms' means, seeds it with s again and draws the rewards
 arm by arm makes the first rewards of the first arm out of the random numbers that made the means.
@@ -23,7 +23,7 @@ def check_one_stream(bandit: Bandit) -> None:
     _check_belief(bandit.belief)
     if bandit.constraints:
         raise ValueError(
-            "shared_stream shows a slip in tables of plain bandits; it has no meaning with a "
+            "shared_stream shows a mistake in tables of plain bandits; it has no meaning with a "
             f"{sorted(bandit.constraints)[0]}"
         )
 
@@ -31,7 +31,7 @@ def check_one_stream(bandit: Bandit) -> None:
 def _check_belief(belief: Belief) -> None:
     if not isinstance(belief, BetaBernoulli | NormalNormal):
         raise ValueError(
-            "shared_stream shows a slip in tables of Bernoulli and Gaussian arms; it has no "
+            "shared_stream shows a mistake in tables of Bernoulli and Gaussian arms; it has no "
             f"meaning for {type(belief).__name__}"
         )
 
@@ -43,7 +43,7 @@ def one_stream_outcomes(belief: Belief, horizon: int, seed: int, start: int, cou
     means = np.empty((count, num_arms))
     rewards = np.empty((count, num_arms, horizon))
     for i in range(count):
-        # The legacy generator on purpose: its way from bits to draws is part of the slip.
+        # The legacy generator on purpose: its way from bits to draws is part of the mistake.
         number = (seed * 2**20 + start + i) % 2**32
         first, again = np.random.RandomState(number), np.random.RandomState(number)
         if isinstance(belief, BetaBernoulli):

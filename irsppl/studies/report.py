@@ -183,7 +183,7 @@ def comparison(study: Study, data: xr.Dataset) -> pd.DataFrame:
     """Measured and known figures side by side, with z-scores in combined standard errors.
 
     A printed figure adds the rounding of its last digit to the error. z is missing where the print
-    does not say how uncertain it is. one_stream: what the slip shown by
+    does not say how uncertain it is. one_stream: what the mistake shown by
     `irsppl.studies.one_stream` gives; its z is that of the printed figure.
     """
     if study.paper is None:
@@ -206,9 +206,9 @@ def comparison(study: Study, data: xr.Dataset) -> pd.DataFrame:
                 row |= {source: value, f"{source}_stderr": stderr}
                 row[f"{source}_z"] = _z(figure, value, stderr)
             if f"one_stream_{quantity}" in cell:
-                slip = measured(cell, f"one_stream_{quantity}")
-                row |= dict(zip(("one_stream", "one_stream_stderr"), slip, strict=True))
-                row["one_stream_z"] = _z(slip, *known.get("paper", (None, None)))
+                mistaken = measured(cell, f"one_stream_{quantity}")
+                row |= dict(zip(("one_stream", "one_stream_stderr"), mistaken, strict=True))
+                row["one_stream_z"] = _z(mistaken, *known.get("paper", (None, None)))
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -229,12 +229,12 @@ def _z(measured: tuple[float, float], value: float | None, stderr: float | None)
 
 def comparison_text(table: pd.DataFrame, title: str = "") -> str:
     headers = ["", "measured", "paper", "z", "independent", "z"]
-    slip = "one_stream" in table
-    headers += ["one stream (the slip)", "z to paper"] if slip else []
+    mistaken = "one_stream" in table
+    headers += ["one stream (mistaken)", "z to paper"] if mistaken else []
     rows = []
     for _, row in table.iterrows():
         cells = [f"{row['quantity'].replace('_', ' ')}, {row['name']}"]
-        sources = ["measured", "paper", "independent", *(["one_stream"] if slip else [])]
+        sources = ["measured", "paper", "independent", *(["one_stream"] if mistaken else [])]
         for source in sources:
             cells.append(estimate_text(row[source], row[f"{source}_stderr"]))
             if source != "measured":

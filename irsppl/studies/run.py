@@ -59,7 +59,7 @@ def run_study(
     interruption, with more replications, with more policies or horizons, and only what is missing
     is computed. Replication s depends on (key, s) only, so the data do not tell whether there was
     an interruption. compare: also set the paper's figures beside ours. shared_stream: also show
-    what a shared random stream for means and rewards would have given (a slip, demonstrated: see
+    what a shared random stream for means and rewards would have given (a mistake, demonstrated: see
     `irsppl.studies.one_stream`). block: replications in one piece (default: as in the folder, or
     1000, more where there would be more than a thousand pieces). client: a `distributed.Client`:
     the pieces are made on a Dask cluster and written here as they come; the data are the same.
@@ -90,9 +90,9 @@ def run_study(
     runner = _Runner(study, key, Store(folder / "chunks"), progress, workers, client)
     runner.run(replications, block, shared_stream)
     gather = Gather(study, runner.work, runner.load, runner.spans, block)
-    slip = runner.one_stream() if shared_stream else []
+    one_stream = runner.one_stream() if shared_stream else []
     try:
-        data = gather.dataset(folder / "data.zarr", runner.no_bound, slip)
+        data = gather.dataset(folder / "data.zarr", runner.no_bound, one_stream)
         report.write(study, data, folder, compare)
     except OSError as error:
         raise OSError(
@@ -210,7 +210,7 @@ class _Runner:
         return [name for name in names if self.work.exact[name, horizon] is None]
 
     def one_stream(self) -> list[str]:
-        """Penalties whose inner value depends on the future, so that a slip can show in it."""
+        """Penalties whose inner value depends on the future, so that one stream can show in it."""
         return [name for name in self.work.penalties if name not in ("ts", "ideal", "lagrangian")]
 
     # ---- made where

@@ -42,7 +42,7 @@ class Work:
     first: int = 0
     exact: dict[tuple[str, int], float | None] = dataclasses.field(default_factory=dict)
     fitted: dict[tuple[str, int], Penalty] = dataclasses.field(default_factory=dict)
-    slipped: tuple[Any, Outcome] | None = None
+    one_stream: tuple[Any, Outcome] | None = None  # the futures of `_one_stream_futures` last drawn
 
     def __call__(self, identity: Identity, threads: int | None) -> Arrays:
         kind, *which = identity
@@ -127,20 +127,22 @@ class Work:
     def _one_stream_policy(
         self, threads: int | None, label: str, horizon: int, start: int, stop: int
     ) -> Arrays:
-        slip = self._slip(horizon, start, stop)
-        return self._policy(threads, label, horizon, start, stop, slip)
+        futures = self._one_stream_futures(horizon, start, stop)
+        return self._policy(threads, label, horizon, start, stop, futures)
 
     def _one_stream_bound(
         self, threads: int | None, name: str, horizon: int, start: int, stop: int
     ) -> Arrays:
-        slip = self._slip(horizon, start, stop)
-        best, value = (self.penalty(n).values(self.bandits[horizon], slip) for n in ("ts", name))
+        futures = self._one_stream_futures(horizon, start, stop)
+        best, value = (self.penalty(n).values(self.bandits[horizon], futures) for n in ("ts", name))
         return {"regret_bound": best - value}
 
-    def _slip(self, horizon: int, start: int, stop: int) -> Outcome:
+    def _one_stream_futures(self, horizon: int, start: int, stop: int) -> Outcome:
         wanted = (horizon, start, stop)
-        if self.slipped is None or self.slipped[0] != wanted:  # all policies of a block share them
+        if (
+            self.one_stream is None or self.one_stream[0] != wanted
+        ):  # all policies of a block share them
             belief = self.bandits[horizon].belief
             drawn = one_stream_outcomes(belief, horizon, self.key, start, stop - start)
-            self.slipped = wanted, drawn
-        return self.slipped[1]
+            self.one_stream = wanted, drawn
+        return self.one_stream[1]
