@@ -157,8 +157,8 @@ class Bandit(eqx.Module):
         if is_concrete(self, pull):
             as_count("pull", pull, minimum=0)
             if int(pull) not in self.pending:
-                told = ", ".join(map(str, self.pending)) or "none"
-                raise ValueError(f"pull must be a pending pull (pending: {told}), got {pull!r}")
+                pending = ", ".join(map(str, self.pending)) or "none"
+                raise ValueError(f"pull must be a pending pull (pending: {pending}), got {pull!r}")
         arm = self.pulled[jnp.asarray(pull)]
         rewards = self.belief.as_rewards(arm, reward)
         return self._settled(_played(deliver, self, jnp.asarray(pull), rewards), arm, reward)

@@ -176,44 +176,44 @@ def integer_law(name: str, law: Any, size: int) -> np.ndarray:
     """
     import numpyro.distributions as dist
 
-    told = f"{name} must be a distribution over 0, 1, 2, ..., got {law!r}"
+    message = f"{name} must be a distribution over 0, 1, 2, ..., got {law!r}"
     if not isinstance(law, dist.Distribution):
-        raise ValueError(f"{told}, which is not a NumPyro distribution")
-    _check_parameters(told, law)
+        raise ValueError(f"{message}, which is not a NumPyro distribution")
+    _check_parameters(message, law)
     if law.event_shape:
-        raise ValueError(f"{told}, whose draws are not single numbers")
+        raise ValueError(f"{message}, whose draws are not single numbers")
     if isinstance(law, dist.Delta):
         value = host64(law.v)
         if np.any(value < 0) or np.any(value != np.rint(value)):
-            raise ValueError(f"{told}, at {np.asarray(law.v).tolist()}")
+            raise ValueError(f"{message}, at {np.asarray(law.v).tolist()}")
         return (np.arange(size) == value[..., None]).astype(np.float64)
     if not law.is_discrete:
-        raise ValueError(f"{told}, which is continuous")
+        raise ValueError(f"{message}, which is continuous")
     lowest = np.min(np.asarray(getattr(law.support, "lower_bound", 0)))
     below = _at_each(np.arange(-3, 0), law.batch_shape)
     if lowest < 0 or np.any(np.asarray(jax.vmap(law.support)(below))):
-        raise ValueError(f"{told}, which allows negative values")
+        raise ValueError(f"{message}, which allows negative values")
     with jax.enable_x64(True):
         exact = jax.tree.map(_as_float64, law)
         points = _at_each(np.arange(size), law.batch_shape)
         inside = np.asarray(jax.vmap(exact.support)(points))
         logs = np.asarray(jax.vmap(exact.log_prob)(points), np.float64)
     if np.any(np.all(np.isnan(logs), axis=0)):
-        raise ValueError(f"{told}, whose probabilities are not numbers")
+        raise ValueError(f"{message}, whose probabilities are not numbers")
     mass = np.where(inside & np.isfinite(logs), np.exp(logs), 0.0)
     if np.any(mass.sum(axis=0) > 1 + 1e-4):
-        raise ValueError(f"{told}, whose probabilities add up to {mass.sum(axis=0).max():.4g}")
+        raise ValueError(f"{message}, whose probabilities add up to {mass.sum(axis=0).max():.4g}")
     return np.moveaxis(mass, 0, -1)
 
 
-def _check_parameters(told: str, law: Any) -> None:
+def _check_parameters(message: str, law: Any) -> None:
     """NumPyro can be told not to check parameters, and then gives NaN for probabilities."""
     try:
         law.validate_args()
     except ValueError as error:
-        raise ValueError(f"{told}: {error}") from error
+        raise ValueError(f"{message}: {error}") from error
     if hasattr(law, "base_dist"):
-        _check_parameters(told, law.base_dist)
+        _check_parameters(message, law.base_dist)
 
 
 def _at_each(points: np.ndarray, batch: tuple[int, ...]) -> jax.Array:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from irsppl.beliefs._points import log_likelihoods
-from irsppl.beliefs._rejuvenation import Moved, Upkeep, block_sum, bring_in, record
+from irsppl.beliefs._rejuvenation import Moved, MoveState, block_sum, bring_in, record
 from irsppl.beliefs._types import ArmModel, Params
 
 # Rewards drawn at each point.
@@ -31,7 +31,7 @@ class CloudBatch(NamedTuple):
     rewards: Float[Array, "B L"]  # seen so far, padded with possible ones
     arms: Int[Array, "B L"]  # zeros for separate arms
     seen: Int[Array, " B"]
-    upkeep: Upkeep  # [B] each
+    move_state: MoveState  # [B] each
     seeds: Int[Array, "B 2"]
     number: Int[Array, " B"]  # of this move in its replication
 
@@ -122,7 +122,7 @@ def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
             own.part,
             (own.rewards, own.arms, own.seen),
             lambda params: _means(model, params).astype(dtype),
-            own.upkeep,
+            own.move_state,
             jax.random.fold_in(key, own.number),
         )
 

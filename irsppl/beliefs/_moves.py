@@ -38,7 +38,7 @@ _WANTED_ACCEPTANCE = 0.75
 _STEPS = (1e-3, 1.5)  # in standard deviations of the cloud
 
 
-class Cloud(NamedTuple):
+class Unconstrained(NamedTuple):
     """Points in unconstrained space, all leaves with leading axis N."""
 
     z: Float[Array, "N d"]
@@ -85,21 +85,23 @@ def rejuvenate(
 
     densities = jax.vmap(density)
     weights = jnp.exp(log_weights)
-    every = Cloud(jax.vmap(model.unconstrain)(params), {name: params[name] for name in names})
+    every = Unconstrained(
+        jax.vmap(model.unconstrain)(params), {name: params[name] for name in names}
+    )
     chosen = resample(resample_key, log_weights, part)
     start = jax.tree.map(lambda leaf: leaf[chosen], every)
     # Fitted to the weighted cloud before resampling, which has the more distinct points.
     fit = _fit(model, every, weights)
     cloud, acceptance = _independent(fit, start, densities, part, move_key)
 
-    def features(cloud: Cloud) -> tuple[Array, Array]:
+    def features(cloud: Unconstrained) -> tuple[Array, Array]:
         means = jax.vmap(lambda z, d: mean_of(model.constrain(z, d)))(*cloud)
         discrete = _flat(cloud.discrete, means.dtype)
         return jnp.concatenate([cloud.z, *discrete, means], axis=1), means
 
     first, _ = features(start)
 
-    def unsettled(cloud: Cloud) -> tuple[Array, Array]:
+    def unsettled(cloud: Unconstrained) -> tuple[Array, Array]:
         """Whether more is needed, and the memory."""
         now, means = features(cloud)
         memory = _memory(first, now)
@@ -161,7 +163,7 @@ def _same(combinations: Params, discrete: Params) -> Array:
     return found
 
 
-def _fit(model: ArmModel, cloud: Cloud, weights: Float[Array, " N"]) -> Fit:
+def _fit(model: ArmModel, cloud: Unconstrained, weights: Float[Array, " N"]) -> Fit:
     count, dim = cloud.z.shape
     # A latent at the very end of its range lies at infinity in z.
     usable = jnp.all(jnp.isfinite(cloud.z), axis=1)
@@ -204,7 +206,9 @@ def _flat(discrete: Params, dtype: Any) -> list[Float[Array, "N e"]]:
     return [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in discrete.values()]
 
 
-def _slopes(cloud: Cloud, spread: Float[Array, "N d"], weights: Array) -> Float[Array, "E d"]:
+def _slopes(
+    cloud: Unconstrained, spread: Float[Array, "N d"], weights: Array
+) -> Float[Array, "E d"]:
     """Regression of the continuous latents on the discrete ones, over the cloud."""
     if not cloud.discrete:
         return jnp.zeros((0, spread.shape[1]), spread.dtype)
@@ -217,8 +221,8 @@ def _slopes(cloud: Cloud, spread: Float[Array, "N d"], weights: Array) -> Float[
 
 
 def _independent(
-    fit: Fit, start: Cloud, densities: Callable, part: Int[np.ndarray, " N"], key: Array
-) -> tuple[Cloud, Float[Array, ""]]:
+    fit: Fit, start: Unconstrained, densities: Callable, part: Int[np.ndarray, " N"], key: Array
+) -> tuple[Unconstrained, Float[Array, ""]]:
     """Proposals do not depend on where a point is: those of all steps are weighed at once."""
     count, dim = start.z.shape
     steps, jobs = _INDEPENDENT_STEPS, fit.mean.shape[0]
@@ -240,9 +244,9 @@ def _independent(
             name: jnp.asarray(fit.combinations[name])[which].astype(leaf.dtype)
             for name, leaf in start.discrete.items()
         }
-    offers = Cloud(z, discrete)
+    offers = Unconstrained(z, discrete)
 
-    def proposal_density(cloud: Cloud) -> Array:
+    def proposal_density(cloud: Unconstrained) -> Array:
         white = jax.vmap(
             lambda mean, root: (
                 jax.scipy.linalg.solve_triangular(root, (cloud.z - mean[None, :]).T, lower=True).T
@@ -255,7 +259,7 @@ def _independent(
         member = _same(fit.combinations, cloud.discrete)
         return jnp.max(jnp.where(member.T, logs, -jnp.inf), axis=0)
 
-    def score(cloud: Cloud) -> Array:
+    def score(cloud: Unconstrained) -> Array:
         """Posterior over proposal density, in logs: what independent moves compare."""
         ratio = densities(*cloud) - proposal_density(cloud)
         return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)
@@ -264,7 +268,9 @@ def _independent(
     scores = jax.vmap(score)(everything)
     dice = jnp.log(jax.random.uniform(accept_key, (steps, count), start.z.dtype))
 
-    def step(state: tuple[Cloud, Array], offer: tuple[Cloud, Array, Array]) -> tuple[Any, Array]:
+    def step(
+        state: tuple[Unconstrained, Array], offer: tuple[Unconstrained, Array, Array]
+    ) -> tuple[Any, Array]:
         cloud, at = state
         new, there, dice = offer
         gain = _gain(there, at)
@@ -280,7 +286,7 @@ def _gain(there: Array, here: Array) -> Array:
     return jnp.where(there == -jnp.inf, -jnp.inf, there - here)
 
 
-def _choose(moves: Array, new: Cloud, old: Cloud) -> Cloud:
+def _choose(moves: Array, new: Unconstrained, old: Unconstrained) -> Unconstrained:
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(moves.reshape(moves.shape + (1,) * (a.ndim - 1)), a, b)
 
@@ -291,8 +297,8 @@ def _choose(moves: Array, new: Cloud, old: Cloud) -> Cloud:
 
 
 def _hamiltonian(
-    fit: Fit, cloud: Cloud, density: Callable, step: Array, key: Array
-) -> tuple[Cloud, Float[Array, ""]]:
+    fit: Fit, cloud: Unconstrained, density: Callable, step: Array, key: Array
+) -> tuple[Unconstrained, Float[Array, ""]]:
     """One trajectory per point, in coordinates in which the cloud is round.
 
     Steps differ between points: the least of a cloud's scales may be far below its overall one.
@@ -316,12 +322,12 @@ def _hamiltonian(
         return z + fit.whole_root @ state.position, jnp.where(jnp.isnan(rate), 0, rate)
 
     z, rates = jax.vmap(one)(cloud.z, cloud.discrete, sizes, jax.random.split(walk_key, count))
-    return Cloud(z.astype(cloud.z.dtype), cloud.discrete), jnp.mean(rates)
+    return Unconstrained(z.astype(cloud.z.dtype), cloud.discrete), jnp.mean(rates)
 
 
 def _change_discrete(
-    model: ArmModel, fit: Fit, cloud: Cloud, densities: Callable, key: Array
-) -> tuple[Cloud, Float[Array, ""]]:
+    model: ArmModel, fit: Fit, cloud: Unconstrained, densities: Callable, key: Array
+) -> tuple[Unconstrained, Float[Array, ""]]:
     """A Metropolis step for every element of every discrete latent.
 
     Every second one takes the continuous latents along, by as much as they differ over the cloud
@@ -336,7 +342,7 @@ def _change_discrete(
         keys = jax.random.split(jax.random.fold_in(key, number), size)
 
         def change(
-            state: tuple[Cloud, Array],
+            state: tuple[Unconstrained, Array],
             this: tuple[Array, Array, Array],
             name: str = name,
             values: Any = values,
@@ -352,7 +358,7 @@ def _change_discrete(
             # A shift and its reverse are equally likely, and neither stretches: plain Metropolis.
             along = jax.random.bernoulli(along_key, shape=(count,))
             step = jnp.where(along, new.astype(dtype) - old.astype(dtype), 0)
-            offer = Cloud(cloud.z + step[:, None] * slope[None, :], changed)
+            offer = Unconstrained(cloud.z + step[:, None] * slope[None, :], changed)
             there = densities(*offer)
             gain = _gain(there, at)
             moves = jnp.log(jax.random.uniform(dice_key, (count,), at.dtype)) < gain

@@ -145,7 +145,7 @@ _summed.defvjp(_forward, _backward)
 # ---- the newest reward, by steps if need be
 
 
-class Upkeep(NamedTuple):
+class MoveState(NamedTuple):
     """How well a cloud is moved; carried from move to move."""
 
     inflation: Float[Array, ""]  # of the variance of means, over that of as many independent points
@@ -156,7 +156,7 @@ class Upkeep(NamedTuple):
 class Moved(NamedTuple):
     params: Params  # leading axis N, equally weighted, in the order of parts
     mu: Float[Array, "N K"]  # mean rewards there
-    upkeep: Upkeep
+    move_state: MoveState
     moves: Int[Array, ""]
     poor: Bool[Array, " K"]  # where the means have a large error
 
@@ -168,7 +168,7 @@ def bring_in(
     part: Int[Array, " N"],
     data: tuple[Float[Array, " B"], Int[Array, " B"], Array],
     mean_of: Callable[[Params], Float[Array, " K"]],
-    upkeep: Upkeep,
+    move_state: MoveState,
     key: Array,
 ) -> Moved:
     """An equally weighted cloud for the posterior given the first `seen` rewards of data =
@@ -189,7 +189,7 @@ def bring_in(
         return model.log_likelihood(params, reward, arm if model.joint else None)
 
     def step(state: Any) -> Any:
-        power, params, log_weights, key, moves, upkeep = state
+        power, params, log_weights, key, moves, move_state = state
         key, move_key = jax.random.split(key)
         row = jax.vmap(newest_log_likelihood)(params).astype(log_weights.dtype)
         room = 1 - power
@@ -199,18 +199,18 @@ def bring_in(
         log_weights = jax.nn.log_softmax(log_weights + rise * row)
         of_data = functools.partial(data_log_likelihood, model, data=known)
         cloud = (params, log_weights, parts)
-        new = rejuvenate(model, *cloud, of_data, mean_of, upkeep.step, move_key)
+        new = rejuvenate(model, *cloud, of_data, mean_of, move_state.step, move_key)
         points = jax.tree.map(lambda old, new: new.astype(old.dtype), params, new.params)
         # Copies of a point that moves have not parted count as one: variances of means grow with
         # the squares of weights, as far as points remember where they started.
-        copies = upkeep.inflation * count * jnp.sum(jnp.exp(2 * log_weights))
+        copies = move_state.inflation * count * jnp.sum(jnp.exp(2 * log_weights))
         inflation = 1 + new.memory**2 * jnp.maximum(copies - 1, 0)
-        kept = Upkeep(inflation, new.step, new.acceptance)
-        kept = jax.tree.map(lambda old, new: new.astype(old.dtype), upkeep, kept)
+        kept = MoveState(inflation, new.step, new.acceptance)
+        kept = jax.tree.map(lambda old, new: new.astype(old.dtype), move_state, kept)
         return power, points, jnp.full_like(log_weights, -jnp.log(count)), key, moves + 1, kept
 
     zero = jnp.zeros((), log_weights.dtype)
-    start = (zero, params, log_weights, key, jnp.asarray(0, jnp.int32), upkeep)
+    start = (zero, params, log_weights, key, jnp.asarray(0, jnp.int32), move_state)
     _, points, _, _, moves, kept = jax.lax.while_loop(lambda s: s[0] < 1, step, start)
     mu = jax.vmap(mean_of)(points).astype(log_weights.dtype)
     ess = (count / kept.inflation).astype(mu.dtype)

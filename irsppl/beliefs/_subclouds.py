@@ -141,14 +141,14 @@ def warn_poor(
     worst = max(arms, key=lambda a: error[a] / sd[a] if sd[a] > 0 else np.inf)
     with np.errstate(all="ignore"):
         relative = error[worst] / sd[worst]
-    told = (
+    size = (
         f"{relative:.2g} posterior standard deviations"
         if np.isfinite(relative)
         else "beyond estimate"
     )
     which = f"arm {worst}" if len(arms) == 1 else f"arms {list(arms)}, worst of them {worst}"
     warnings.warn(
-        f"the particle belief about {which} is inaccurate: the error of its mean reward is {told} "
+        f"the particle belief about {which} is inaccurate: the error of its mean reward is {size} "
         f"(effective sample size {ess[worst]:.0f} of {count}) although its points have been moved. "
         "Use more particles (num_particles=), write the model with fewer or less dependent latents "
         "(scale times standard normal instead of a normal of unknown scale), or a representation "

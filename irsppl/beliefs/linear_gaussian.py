@@ -445,9 +445,9 @@ def _wedge(xp: Any, first: Any, second: Any) -> Any:
     h = xp.where(xp.abs(h) < _TINY, _TINY, h)
     k = xp.where(xp.abs(k) < _TINY, _TINY, k)
     sign = xp.where(r < 0, -1.0, 1.0).astype(h.dtype)
-    slip = q / (1 + xp.abs(r))  # (1 - |r|) / q
-    h_given = (k - sign * h) / q + sign * slip * h
-    k_given = (h - sign * k) / q + sign * slip * k
+    tan_half = q / (1 + xp.abs(r))  # half the angle with cosine |r|: (1 - |r|) / q
+    h_given = (k - sign * h) / q + sign * tan_half * h
+    k_given = (h - sign * k) / q + sign * tan_half * k
     return h, k, h_given, k_given
 
 

@@ -23,7 +23,7 @@ from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._joint import JointPoints
 from irsppl.beliefs._moves import first_step, kronecker
 from irsppl.beliefs._points import Points, means_at
-from irsppl.beliefs._rejuvenation import Upkeep, bring_in
+from irsppl.beliefs._rejuvenation import MoveState, bring_in
 from irsppl.beliefs._subclouds import parts_of
 from irsppl.beliefs._types import ArmModel, Params
 
@@ -125,7 +125,7 @@ class Particles(Cloud, Points):
             self.part[arm],
             (rewards, jnp.zeros_like(rewards, jnp.int32), self.seen[arm]),
             lambda p: model.mean(p)[None],
-            Upkeep(self.inflation[arm], self.step[arm], self.acceptance[arm]),
+            MoveState(self.inflation[arm], self.step[arm], self.acceptance[arm]),
             move_key,
         )
         mu = moved.mu[:, 0]
@@ -143,9 +143,9 @@ class Particles(Cloud, Points):
             key=next_key,
             rejuvenations=self.rejuvenations.at[arm].add(moved.moves),
             tempered=self.tempered.at[arm].add((moved.moves > 1).astype(jnp.int32)),
-            acceptance=self.acceptance.at[arm].set(moved.upkeep.acceptance),
-            inflation=self.inflation.at[arm].set(moved.upkeep.inflation),
-            step=self.step.at[arm].set(moved.upkeep.step),
+            acceptance=self.acceptance.at[arm].set(moved.move_state.acceptance),
+            inflation=self.inflation.at[arm].set(moved.move_state.inflation),
+            step=self.step.at[arm].set(moved.move_state.step),
             poor=self.poor.at[arm].set(moved.poor[0]),
             part=self.part.at[arm].set(part[order]),
         )
@@ -201,7 +201,7 @@ class JointParticles(Cloud, JointPoints):
             self.part,
             (self.rewards, self.arms, self.seen),
             lambda p: jax.vmap(lambda a: self.model.mean(p, a))(each),
-            Upkeep(self.inflation, self.step, self.acceptance),
+            MoveState(self.inflation, self.step, self.acceptance),
             move_key,
         )
         return changed(
@@ -214,7 +214,7 @@ class JointParticles(Cloud, JointPoints):
             tempered=self.tempered + (moved.moves > 1),
             poor=moved.poor,
             part=jnp.asarray(np.sort(parts_of(self.num_points)), jnp.int32),
-            **moved.upkeep._asdict(),
+            **moved.move_state._asdict(),
         )
 
 

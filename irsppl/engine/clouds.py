@@ -17,7 +17,7 @@ import numpy as np
 
 from irsppl._settings import settings, under
 from irsppl.beliefs import _batch as batch
-from irsppl.beliefs._rejuvenation import Upkeep
+from irsppl.beliefs._rejuvenation import MoveState
 from irsppl.beliefs._subclouds import parts_of, too_few
 from irsppl.engine import renewal
 from irsppl.engine.families import cloud
@@ -190,8 +190,8 @@ class CloudPlay:
         ]
         self.z = [self._repeated(z) for z in self.start_z]
         self.part = self._repeated(start.part)
-        every: list[Any] = [np.tile(x, (self.together, 1)) for x in start.upkeep]
-        self.upkeep = Upkeep(*every)
+        every: list[Any] = [np.tile(x, (self.together, 1)) for x in start.move_state]
+        self.move_state = MoveState(*every)
         self.number = np.zeros(self.together, np.int64)
         self.poor = np.zeros(self.together, bool)
         old = min(start.rewards.shape[1], self.kept)
@@ -201,9 +201,9 @@ class CloudPlay:
             stage.record[:, c, old:] = start.held.models[g].support.inside
         stage.record_arms[:, :, old:] = 0
         stage.seen[:] = start.seen[None]
-        stage.inflation[:] = start.upkeep.inflation[None]
+        stage.inflation[:] = start.move_state.inflation[None]
         sizes = 1.0 / np.sum(start.weights**2, axis=1)
-        stage.least[:] = np.min(sizes / start.upkeep.inflation)
+        stage.least[:] = np.min(sizes / start.move_state.inflation)
 
     def _repeated(self, leaf: np.ndarray) -> np.ndarray:
         """A copy for each replication."""
@@ -230,7 +230,7 @@ class CloudPlay:
         full = _padded(who, self.together)
         places = self._places(full)
         params = {name: leaf[full, places] for name, leaf in self.params[g].items()}
-        dtype = self.upkeep.inflation.dtype if self.start.moving else np.float32
+        dtype = self.move_state.inflation.dtype if self.start.moving else np.float32
         kinds = (leaf.dtype for leaf in params.values())  # rewards have the precision of latents
         kind = next((kind for kind in kinds if np.issubdtype(kind, np.floating)), dtype)
         rewards = self.stage.reward[full].astype(kind)
@@ -252,7 +252,7 @@ class CloudPlay:
 
     def _asked(self, g: int, who: np.ndarray) -> renewal.Asked:
         stage, clouds, own = self.stage, self.clouds, self._cloud_of(who)
-        points, dtype = self.start.part.shape[1], self.upkeep.inflation.dtype
+        points, dtype = self.start.part.shape[1], self.move_state.inflation.dtype
         return renewal.Asked(
             self.z[g][who, self._places(who)],
             clouds.weights[who, own, :points],
@@ -270,25 +270,25 @@ class CloudPlay:
         full = _padded(who, TOGETHER)
         own, asked = self._cloud_of(full), self._asked(g, full)
         with np.errstate(divide="ignore"):
-            logs = np.log(asked.before).astype(self.upkeep.inflation.dtype)
+            logs = np.log(asked.before).astype(self.move_state.inflation.dtype)
         given: Any = (
             {name: leaf[full, self._places(full)] for name, leaf in self.params[g].items()},
             logs,
             self.part[full, own].astype(np.int32),
             *asked[3:6],
-            Upkeep(*(x[full, own] for x in self.upkeep)),
+            MoveState(*(x[full, own] for x in self.move_state)),
             np.stack([asked.seeds >> np.uint64(32), asked.seeds & _LOW], 1).astype(np.uint32),
             asked.number.astype(np.int32),
         )
         moved = ask(batch.move, model, batch.CloudBatch(*given), np.int32(size))
         z = ask(batch.unconstrained, model, moved.params)
         z, moved = renewal.rows((z, moved), slice(size))
-        for kept, new in zip(self.upkeep, moved.upkeep, strict=True):
+        for kept, new in zip(self.move_state, moved.move_state, strict=True):
             kept[who, own[:size]] = new
         self.poor[who] |= moved.poor.any(axis=1)
         points = logs.shape[1]
         made = renewal.Renewed(moved.params, z, moved.mu, np.full((size, points), 1 / points))
-        inflation = np.maximum(moved.upkeep.inflation.astype(np.float64), 1.0)
+        inflation = np.maximum(moved.move_state.inflation.astype(np.float64), 1.0)
         self._settle(g, who, made, np.sort(parts_of(points)), inflation)
 
     def _settle(
@@ -309,7 +309,7 @@ class CloudPlay:
         for name, leaf in made.params.items():
             self.params[g][name][who, places] = leaf
         self.z[g][who, places], self.part[who, own] = made.z, part
-        self.upkeep.inflation[who, own] = inflation
+        self.move_state.inflation[who, own] = inflation
         clouds.slot[who] = who + 1
         mu = np.moveaxis(made.mu, 2, 1)
         cloud.place(clouds, who + 1, self.stage.arm[who], mu, self._laws(g, who, made))
@@ -319,7 +319,7 @@ class CloudPlay:
         """Probabilities of rewards [B, K, R, N] for plans."""
         if not self.start.atoms:
             return np.zeros((who.size, made.mu.shape[2], 0, made.mu.shape[1]), np.float32)
-        weights = made.weights.astype(self.upkeep.inflation.dtype)
+        weights = made.weights.astype(self.move_state.inflation.dtype)
         seeds = np.stack([self.seeds[who] & _LOW, 2**31 + self.number[who].astype(np.uint64)], 1)
         model, parts = self.start.held.models[g], []
         for given, size in renewal.in_calls((made.params, weights, seeds.astype(np.uint32))):

@@ -411,11 +411,11 @@ def _between_knots(
 smooth_arms = lru_cache(maxsize=4)(SmoothArms)
 
 
-def second_best_mean(expected_max: Callable[[list[int]], float], num_arms: int) -> float:
+def second_best_mean(expected_best: Callable[[list[int]], float], num_arms: int) -> float:
     """E of the second largest of independent numbers, from E max over subsets of them.
 
     sum_a max over all but a counts the largest K - 1 times and the second once.
     """
     arms = list(range(num_arms))
-    without = sum(expected_max([b for b in arms if b != a]) for a in arms)
-    return without - (num_arms - 1) * expected_max(arms)
+    without = sum(expected_best([b for b in arms if b != a]) for a in arms)
+    return without - (num_arms - 1) * expected_best(arms)

@@ -279,14 +279,14 @@ class Experiment(Kept):
                             f"to replace it by {value:g} give correct=True"
                         )
                     changed[period] = value
-            told = [self._apply("tell", period=p, reward=value) for p, value in fresh.items()]
-            told += [self._apply("correct", period=p, reward=v) for p, v in changed.items()]
+            events = [self._apply("tell", period=p, reward=value) for p, value in fresh.items()]
+            events += [self._apply("correct", period=p, reward=v) for p, v in changed.items()]
             if changed:  # snapshots hold what had been told before
-                store.append(tx, told)
+                store.append(tx, events)
                 store.drop_snapshots(tx)
                 self._load(tx)
             else:
-                self._append(tx, *told)
+                self._append(tx, *events)
 
     def _check_reward(self, state: State, period: int, reward: float) -> None:
         arm = state.arms[period]

@@ -10,7 +10,7 @@ import numpy as np
 from irsppl.beliefs import RewardTables
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._cloud import Cloud
-from irsppl.beliefs._rejuvenation import Upkeep
+from irsppl.beliefs._rejuvenation import MoveState
 from irsppl.beliefs._subclouds import num_parts, thin
 from irsppl.engine.families import cloud
 from irsppl.engine.families.curves import Arm, Curves, curves
@@ -48,7 +48,7 @@ class Start(NamedTuple):
     rewards: np.ndarray  # [C, B] seen so far
     arms: np.ndarray  # [C, B]
     seen: np.ndarray  # [C]
-    upkeep: Upkeep  # [C] each
+    move_state: MoveState  # [C] each
 
 
 def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
@@ -66,10 +66,10 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
     clouds, count = held.weights.shape
     if not moving:
         nothing, one = np.zeros((clouds, 0)), cast(Any, np.ones(clouds))
-        zero, upkeep = np.zeros(clouds, np.int64), Upkeep(one, one, one)
+        zero, move_state = np.zeros(clouds, np.int64), MoveState(one, one, one)
         part, weights = np.zeros((clouds, count), np.int64), _in_blocks(held.weights)
         tables = _tables(held, atoms)
-        return Start(held, tables, weights, atoms, False, part, nothing, nothing, zero, upkeep)
+        return Start(held, tables, weights, atoms, False, part, nothing, nothing, zero, move_state)
     lead = (lambda x: np.asarray(x)[None]) if held.joint else np.asarray
     part, chosen = lead(belief.part), None
     if count > _LEAST:
@@ -90,7 +90,7 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
         rewards,
         lead(belief.arms) if held.joint else np.zeros(rewards.shape),
         lead(belief.seen),
-        Upkeep(*cast(Any, (lead(belief.inflation), lead(belief.step), lead(belief.acceptance)))),
+        MoveState(*cast(Any, (lead(belief.inflation), lead(belief.step), lead(belief.acceptance)))),
     )
 
 
