@@ -12,12 +12,12 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64, require_finite, require_positive, same_arms
 from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws
+from irsppl.beliefs._abilities import ExactLaws, InKernels
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class NormalNormal(Conjugate, ExactLaws):
+class NormalNormal(Conjugate, ExactLaws, InKernels):
     """reward ~ Normal(mu, noise_sd), mu ~ Normal(mean, sd); the noise is known, and may differ."""
 
     mean: Float[Array, " K"]
