@@ -29,6 +29,7 @@ class VZeroSeparable(PayoffPenalty):
 
     name: ClassVar[str] = "irs.v-zero-separable"
     on_host: ClassVar[bool] = True
+    settles: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerPull:

@@ -4,7 +4,7 @@ from typing import Any
 
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
-from irsppl.penalties import PENALTIES, Penalty
+from irsppl.penalties import PENALTIES, Penalty, Relaxation
 from irsppl.policies._base import Player as Player
 from irsppl.policies._base import Policy as Policy
 from irsppl.policies.agent import AgentPolicy as AgentPolicy
@@ -29,7 +29,11 @@ from irsppl.policies.ts_ratio import TSRatio as TSRatio
 from irsppl.policies.ucb1 import UCB1 as UCB1
 
 POLICIES: dict[str, Policy] = {
-    **{name: irs_policy(penalty) for name, penalty in PENALTIES.items() if not penalty.bound_only},
+    **{
+        name: irs_policy(penalty)
+        for name, penalty in PENALTIES.items()
+        if isinstance(penalty, Penalty) and not penalty.bound_only
+    },
     "random": Random(),
     "greedy": Greedy(),
     "irs.index": Index(),
@@ -70,8 +74,8 @@ def _find(policy: Any) -> Policy:
         raise ValueError(f"policy must be an object, not the class: write {policy.__name__}()")
     if isinstance(policy, Policy):
         return policy
-    if isinstance(policy, Penalty):
-        if policy.bound_only:
+    if isinstance(policy, Relaxation):
+        if policy.bound_only or not isinstance(policy, Penalty):
             raise ValueError(f"penalty {policy.name!r} gives a bound only, not a policy")
         return irs_policy(policy)
     if isinstance(policy, str):

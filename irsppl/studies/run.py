@@ -211,7 +211,7 @@ class _Runner:
 
     def one_stream(self) -> list[str]:
         """Penalties whose inner value depends on the future, so that a slip can show in it."""
-        return [name for name in self.work.penalties if name not in ("ts", "ideal", "lagrangian")]
+        return [name for name, penalty in self.work.penalties.items() if penalty.reads_rewards]
 
     # ---- made where
     def _finish(self, plan: list[Identity], title: str) -> None:
