@@ -272,10 +272,11 @@ def simulate(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "
             "no delay says when they arrive: let them arrive first, or give the bandit a delay"
         )
-    if per_period and bandit.constraints - {"delay"}:
+    if per_period and (bandit.access.may_stop or bandit.end.binds):
+        limit = bandit.access if bandit.access.may_stop else bandit.end
         raise ValueError(
             "per_period needs as many pulls in every replication: there is none with a "
-            f"{sorted(bandit.constraints - {'delay'})[0]}"
+            f"{limit.name}"
         )
     if means is not None:
         means = as_floats("means", means)
@@ -417,6 +418,8 @@ def _account(
     reward = np.take_along_axis(earned, pulls[:, :, None], axis=2)[:, :, 0].sum(axis=1)
     row = {"value": value, "reward": reward, "regret": best - value, "pulls": pulls}
     if per_period:
+        if np.any(actions < 0):  # a constraint of one's own may leave no arm to pull
+            raise ValueError("per_period needs as many pulls in every replication")
         lost = means.max(axis=1)[:, None] - np.take_along_axis(means, actions.astype(int), axis=1)
         row["period"] = np.stack([lost.sum(axis=0), (lost**2).sum(axis=0)])
     return row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from irsppl.inner.laws import Continuous, frozen, point
 
 class NormalNormal(Conjugate, ExactLaws, InKernels):
     """reward ~ Normal(mu, noise_sd), mu ~ Normal(mean, sd); the noise is known, and may differ."""
+
+    divergence: ClassVar[str] = "gaussian"
 
     mean: Float[Array, " K"]
     sd: Float[Array, " K"]

@@ -29,15 +29,13 @@ class Relaxation(eqx.Module):
     """Something that bounds what any policy can earn."""
 
     name: ClassVar[str]
-    # No policy plays the first action (it would not be a sensible policy).
-    bound_only: ClassVar[bool] = True
     # Its value hardly varies, or nothing correlates with it: no control variates.
-    plain: ClassVar[bool] = True
+    plain: ClassVar[bool] = False
     # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
-    on_host: ClassVar[bool] = True
-    # Its values depend on the rewards of a future.
-    reads_rewards: ClassVar[bool] = False
-    # Whether JAX can trace its inner problem, if it has one.
+    on_host: ClassVar[bool] = False
+    # Whether its values depend on the rewards of a future.
+    reads_rewards: ClassVar[bool] = True
+    # Whether there is an inner problem that JAX can trace.
     traceable: ClassVar[bool] = False
     # Constraints of a bandit that it plans for: "delay", "budget", "horizon law". A constraint of
     # one's own may also name those that plan for it (`Constraint.planned_by`).
@@ -102,10 +100,8 @@ class Relaxation(eqx.Module):
 class Penalty(Relaxation):
     """Variants implement `inner` for one future; the rest has defaults that they may sharpen."""
 
+    # No policy plays the first action (it would not be a sensible policy).
     bound_only: ClassVar[bool] = False
-    plain: ClassVar[bool] = False
-    on_host: ClassVar[bool] = False
-    reads_rewards: ClassVar[bool] = True
     # Work grows with the size of the arrays, so long runs are cut into segments of falling size.
     grows: ClassVar[bool] = True
     traceable: ClassVar[bool] = True

@@ -28,6 +28,7 @@ class Lagrangian(Relaxation):
     """
 
     name: ClassVar[str] = "lagrangian"
+    reads_rewards: ClassVar[bool] = False
 
     def check(self, bandit: Bandit) -> None:
         check_plannable(bandit, self.name)

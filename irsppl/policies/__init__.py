@@ -75,7 +75,7 @@ def _find(policy: Any) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Relaxation):
-        if policy.bound_only or not isinstance(policy, Penalty):
+        if not isinstance(policy, Penalty) or policy.bound_only:
             raise ValueError(f"penalty {policy.name!r} gives a bound only, not a policy")
         return irs_policy(policy)
     if isinstance(policy, str):

@@ -87,12 +87,12 @@ def run_study(
     check_manifest(folder / "manifest.json", study, key, block)
     for name, reason in no_bound.items():
         warnings.warn(f"{name} is left out of the bounds: {reason}", stacklevel=2)
-    runner = _Runner(study, key, Store(folder / "chunks"), progress, workers, client)
+    runner = _Runner(study, key, Store(folder / "chunks"), progress, workers, client, no_bound)
     runner.run(replications, block, shared_stream)
     gather = Gather(study, runner.work, runner.load, runner.spans, block)
     slip = runner.one_stream() if shared_stream else []
     try:
-        data = gather.dataset(folder / "data.zarr", runner.no_bound, slip)
+        data = gather.dataset(folder / "data.zarr", no_bound, slip)
         report.write(study, data, folder, compare)
     except OSError as error:
         raise OSError(
@@ -154,14 +154,14 @@ class _Runner:
         store: Store,
         progress: bool | None,
         workers: int | None,
-        client: Any = None,
+        client: Any,
+        no_bound: dict[str, str],
     ):
         self.study, self.store, self.progress = study, store, progress
         self.workers, self.client = workers, client
         self.horizons = study.all_horizons()
-        self.no_bound = _check_parts(study)
         named = study.named_penalties()
-        penalties = {name: p for name, p in named.items() if name not in self.no_bound}
+        penalties = {name: p for name, p in named.items() if name not in no_bound}
         # Without the record of pulls if possible, so that simulations and bounds share programs.
         bandits = {t: study.bandit(t).without_record() for t in self.horizons}
         self.work = Work(key, bandits, study.named_policies(), penalties)
