@@ -292,7 +292,8 @@ def simulate(
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
     total, news = num_replications, News(bandit) if steady else None
     play = _Play(bandit, named, key, first, total, means, outcomes, per_period, news, workers)
-    title, plan = ", ".join(named)[:40], chunks(bandit, num_replications, play.compiled)
+    compiled = None not in play.kernels.values()
+    title, plan = ", ".join(named)[:40], chunks(bandit, num_replications, compiled)
     if client is None:
         parts = play(plan, workers or os.cpu_count() or 1, progress, title)
     else:
@@ -322,10 +323,6 @@ class _Play:
     def kernels(self) -> dict[str, Kernel | None]:
         return {label: find_kernel(policy, self.bandit) for label, policy in self.policies.items()}
 
-    @property
-    def compiled(self) -> bool:
-        return None not in self.kernels.values()
-
     def __getstate__(self) -> dict[str, Any]:
         """Without the kernels, which another process finds for itself."""
         return {name: value for name, value in vars(self).items() if name != "kernels"}
@@ -339,7 +336,8 @@ class _Play:
     ) -> list[dict[str, np.ndarray]]:
         """What each chunk of the plan earned."""
         bandit, threads = self.bandit, self.workers or threads
-        across = threads_for(bandit, self.compiled and not bandit.constraints, threads)
+        compiled = None not in self.kernels.values()
+        across = threads_for(bandit, compiled and not bandit.constraints, threads)
         if self.players is None:
             # Where futures and inner values are XLA programs, only a chunk's paths share cores.
             within = 1 if across > 1 else threads

@@ -28,12 +28,9 @@ from irsppl.policies.random import Random as Random
 from irsppl.policies.ts_ratio import TSRatio as TSRatio
 from irsppl.policies.ucb1 import UCB1 as UCB1
 
+_PLAYED = [p for p in PENALTIES.values() if isinstance(p, Penalty) and not p.bound_only]
 POLICIES: dict[str, Policy] = {
-    **{
-        name: irs_policy(penalty)
-        for name, penalty in PENALTIES.items()
-        if isinstance(penalty, Penalty) and not penalty.bound_only
-    },
+    **{p.name: irs_policy(p) for p in _PLAYED},
     "random": Random(),
     "greedy": Greedy(),
     "irs.index": Index(),
