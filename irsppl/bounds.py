@@ -24,10 +24,10 @@ from irsppl.beliefs._cloud import Cloud
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
 from irsppl.penalties import Inner, Penalty, Relaxation, find_penalty
-from irsppl.penalties._base import MOST_QUADRATURES, exact_max_after
+from irsppl.penalties._base import MOST_QUADRATURES, Column, exact_max_after
 from irsppl.penalties._brief import TOWER, brief_values
 from irsppl.penalties._brief import serves as brief_serves
-from irsppl.penalties._control_variates import ControlVariate, mean_controls, set_controls
+from irsppl.penalties._control_variates import mean_controls, set_controls
 from irsppl.results import finite_result
 
 # Path values with known means that steady the sampled bounds, most useful first.
@@ -248,10 +248,7 @@ class Sampler:
 
     def values(self, key: Any, count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Inner values of the penalties, and of what steadies them; blocks can be joined."""
-        needed: list[Relaxation | ControlVariate] = [
-            *self.sampled,
-            *map(find_penalty, self.controls),
-        ]
+        needed: list[Column] = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
             needed.append(find_penalty("ts"))
         within = set_controls(self.bandit)
@@ -310,7 +307,7 @@ class Sampler:
 
 def inner_values(
     bandit: Bandit,
-    columns: Iterable[Relaxation | ControlVariate],
+    columns: Iterable[Column],
     key: Any,
     count: int,
     *,
@@ -349,7 +346,7 @@ class _Solve:
     """
 
     bandit: Bandit
-    needed: Mapping[str, Relaxation | ControlVariate]
+    needed: Mapping[str, Column]
     key: Any
     first: int
     brief: bool

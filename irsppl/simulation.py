@@ -274,10 +274,8 @@ def simulate(
         )
     if per_period and (bandit.access.may_stop or bandit.end.binds):
         limit = bandit.access if bandit.access.may_stop else bandit.end
-        raise ValueError(
-            "per_period needs as many pulls in every replication: there is none with a "
-            f"{limit.name}"
-        )
+        why = "per_period needs as many pulls in every replication: there is none with a"
+        raise ValueError(f"{why} {limit.name}")
     if means is not None:
         means = as_floats("means", means)
         if means.shape != (bandit.num_arms,):

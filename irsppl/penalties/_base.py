@@ -25,14 +25,36 @@ from irsppl.penalties._arrivals import periods_of
 from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
 
 
-class Relaxation(eqx.Module):
+class Column(eqx.Module):
+    """A number of each future, as bounds are estimated from."""
+
+    # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
+    on_host: ClassVar[bool] = False
+
+    @property
+    @abc.abstractmethod
+    def label(self) -> str:
+        """Its name among the columns of a sample."""
+
+    @abc.abstractmethod
+    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
+        """Of a batch of futures (`outcomes` has a leading axis S), on the host."""
+
+    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
+        """`values` by label, and beside them the columns that `steadied_by` names."""
+        return {self.label: self.values(bandit, outcomes)}
+
+    def kernels_serve(self, bandit: Bandit) -> bool:
+        """Whether `values` of this bandit, free of constraints, run no XLA."""
+        return self.on_host
+
+
+class Relaxation(Column):
     """Something that bounds what any policy can earn."""
 
     name: ClassVar[str]
     # Its value hardly varies, or nothing correlates with it: no control variates.
     plain: ClassVar[bool] = False
-    # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
-    on_host: ClassVar[bool] = False
     # Whether its values depend on the rewards of a future.
     reads_rewards: ClassVar[bool] = True
     # Whether there is an inner problem that JAX can trace.
@@ -40,10 +62,6 @@ class Relaxation(eqx.Module):
     # Constraints of a bandit that it plans for: "delay", "budget", "horizon law". A constraint of
     # one's own may also name those that plan for it (`Constraint.planned_by`).
     serves: ClassVar[frozenset[str]] = frozenset()
-
-    def kernels_serve(self, bandit: Bandit) -> bool:
-        """Whether `values` of this bandit, free of constraints, run no XLA."""
-        return self.on_host
 
     def check(self, bandit: Bandit) -> None:
         """Raise `ValueError`, with the reason, where it cannot serve the bandit."""
@@ -66,14 +84,6 @@ class Relaxation(eqx.Module):
     def exact(self, bandit: Bandit) -> float | None:
         """The bound without sampling, in float64, where an integral or a sum will do."""
         return None
-
-    @abc.abstractmethod
-    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
-        """Of a batch of futures (`outcomes` has a leading axis S), on the host; inner values."""
-
-    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
-        """`values` by label, and beside them the columns that `steadied_by` names."""
-        return {self.label: self.values(bandit, outcomes)}
 
     def steadied_by(self, bandit: Bandit) -> dict[str, float]:
         """Columns of `batch` with known means, which serve as control variates."""
