@@ -6,7 +6,7 @@ import dataclasses
 import json
 import pathlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -154,8 +154,8 @@ class _Runner:
         store: Store,
         progress: bool | None,
         workers: int | None,
-        client: Any,
-        no_bound: dict[str, str],
+        client: Any = None,
+        no_bound: Collection[str] = (),
     ):
         self.study, self.store, self.progress = study, store, progress
         self.workers, self.client = workers, client
