@@ -272,9 +272,10 @@ def simulate(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "
             "no delay says when they arrive: let them arrive first, or give the bandit a delay"
         )
-    if per_period and (bandit.access.may_stop or bandit.end.binds):
-        limit = bandit.access if bandit.access.may_stop else bandit.end
-        why = "per_period needs as many pulls in every replication: there is none with a"
+    if per_period and (bandit.access.binds or bandit.end.binds):
+        # Each pull is compared with the best arm, which must be open then.
+        limit = bandit.access if bandit.access.binds else bandit.end
+        why = "per_period needs as many pulls, of any arm, in every replication: not so with a"
         raise ValueError(f"{why} {limit.name}")
     if means is not None:
         means = as_floats("means", means)
@@ -414,8 +415,6 @@ def _account(
     reward = np.take_along_axis(earned, pulls[:, :, None], axis=2)[:, :, 0].sum(axis=1)
     row = {"value": value, "reward": reward, "regret": best - value, "pulls": pulls}
     if per_period:
-        if np.any(actions < 0):  # a constraint of one's own may leave no arm to pull
-            raise ValueError("per_period needs as many pulls in every replication")
         lost = means.max(axis=1)[:, None] - np.take_along_axis(means, actions.astype(int), axis=1)
         row["period"] = np.stack([lost.sum(axis=0), (lost**2).sum(axis=0)])
     return row
