@@ -18,8 +18,8 @@ from irsppl.beliefs import Belief, sized
 from irsppl.beliefs._base import examined
 from irsppl.budgets import Purse, read_budget
 from irsppl.constraints import Access, Arrivals, Constraint, End, Sure
-from irsppl.delays import read_delay
-from irsppl.horizons import read_horizon
+from irsppl.delays import Delay, read_delay
+from irsppl.horizons import Law, read_horizon
 from irsppl.outcomes import Outcome
 
 C = TypeVar("C", bound=Constraint)
@@ -264,7 +264,7 @@ def _check_own(constraints: Any) -> None:
     several = isinstance(constraints, list | tuple)
     for constraint in constraints if several else [constraints]:
         right = several and isinstance(constraint, (Access, Arrivals, End))
-        if not right or constraint.name in ("", "delay", "budget", "horizon law"):
+        if not right or constraint.name in ("", Delay.name, Purse.name, Law.name):
             raise ValueError(
                 "constraints must be a list of objects of subclasses of irsppl.constraints.Access, "
                 f"Arrivals or End, with names of their own, got {constraints!r}"

@@ -23,11 +23,11 @@ from irsppl.beliefs import InKernels, Upkeep
 from irsppl.beliefs._cloud import Cloud
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
-from irsppl.penalties import Inner, Penalty, find_penalty
-from irsppl.penalties._base import MOST_QUADRATURES, exact_max_after
+from irsppl.penalties import Inner, Penalty, Relaxation, find_penalty
+from irsppl.penalties._base import MOST_QUADRATURES, Column, exact_max_after
 from irsppl.penalties._brief import TOWER, brief_values
 from irsppl.penalties._brief import serves as brief_serves
-from irsppl.penalties._control_variates import ControlVariate, mean_controls, set_controls
+from irsppl.penalties._control_variates import mean_controls, set_controls
 from irsppl.results import finite_result
 
 # Path values with known means that steady the sampled bounds, most useful first.
@@ -65,6 +65,11 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
             f"remains, and pending pulls), got {have}"
         )
     penalty.verify(bandit)
+    if not isinstance(penalty, Penalty):
+        raise ValueError(
+            f"{penalty.name} relaxes something else than what is known of the future: it has no "
+            f"inner problem. Use irsppl.bound(bandit, {penalty.name!r}) for its bound"
+        )
     for constraint in bandit.limits:
         outcome = constraint.completed(outcome)
     if have > bandit.size:
@@ -210,7 +215,7 @@ def with_tail(bandit: Bandit, estimates: dict[str, Bound], key: Any) -> dict[str
     return {n: dataclasses.replace(e, value=e.value + more) for n, e in estimates.items()}
 
 
-def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
+def _controls(bandit: Bandit, sampled: list[Relaxation]) -> dict[str, float]:
     """Control variates with their exact means."""
     if all(p.plain for p in sampled):
         return {}
@@ -218,7 +223,9 @@ def _controls(bandit: Bandit, sampled: list[Penalty]) -> dict[str, float]:
     return {name: value for name, value in means.items() if value is not None}
 
 
-def fit_penalty(bandit: Bandit, penalty: Penalty, key: Any, controls: dict[str, float]) -> Penalty:
+def fit_penalty(
+    bandit: Bandit, penalty: Relaxation, key: Any, controls: dict[str, float]
+) -> Relaxation:
     """The penalty with what it leaves open settled on a pilot, never on futures of the estimate."""
     pilot = side_key(key, "fit")
     return penalty.fitted(bandit, lambda at, n: draw_outcomes(bandit, pilot, at, n), controls)
@@ -229,7 +236,7 @@ class Sampler:
     """Inner values over futures, turned into estimates."""
 
     bandit: Bandit
-    sampled: list[Penalty]
+    sampled: list[Relaxation]
     controls: dict[str, float]
     benchmark: float | None
     progress: bool | None
@@ -241,7 +248,7 @@ class Sampler:
 
     def values(self, key: Any, count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Inner values of the penalties, and of what steadies them; blocks can be joined."""
-        needed: list[Penalty | ControlVariate] = [*self.sampled, *map(find_penalty, self.controls)]
+        needed: list[Column] = [*self.sampled, *map(find_penalty, self.controls)]
         if self.benchmark is None:
             needed.append(find_penalty("ts"))
         within = set_controls(self.bandit)
@@ -300,7 +307,7 @@ class Sampler:
 
 def inner_values(
     bandit: Bandit,
-    columns: Iterable[Penalty | ControlVariate],
+    columns: Iterable[Column],
     key: Any,
     count: int,
     *,
@@ -339,7 +346,7 @@ class _Solve:
     """
 
     bandit: Bandit
-    needed: Mapping[str, Penalty | ControlVariate]
+    needed: Mapping[str, Column]
     key: Any
     first: int
     brief: bool

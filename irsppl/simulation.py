@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from irsppl.bandit import Bandit, check_bandit
 from irsppl.beliefs import Upkeep
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._subclouds import warn_simulated
+from irsppl.engine import Kernel
 from irsppl.engine import kernel as find_kernel
 from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
@@ -71,13 +73,14 @@ def choose(bandit: Bandit, policy: Any, key: Any = None) -> int:
     check_bandit(bandit)
     bandit.check_open()
     found = find_policy(policy, bandit)
-    bandit = bandit.without_record()
-    return _choose(bandit, found, _key(key), _label(policy, found), fixed=key is not None)
+    bandit, label = bandit.without_record(), _label(policy, found)
+    return _choose(bandit, found, find_kernel(found, bandit), _key(key), label, key is not None)
 
 
-def _choose(bandit: Bandit, policy: Policy, key: Array, label: str, fixed: bool) -> int:
+def _choose(
+    bandit: Bandit, policy: Policy, kernel: Kernel | None, key: Array, label: str, fixed: bool
+) -> int:
     read = ArmCheck(label, bandit)
-    kernel = find_kernel(policy, bandit)
     if kernel is not None and kernel.decisions is not None:
         return read(np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, 1))[0]))
     if policy.traceable:
@@ -110,11 +113,11 @@ def decide(bandit: Bandit, policy: Any, key: Any = None, num_samples: int = 1000
     label = _label(policy, found)
     settled = found.settled(bandit)
     bandit = bandit.without_record()
-    drawn = _key(key)
-    arm = _choose(bandit, found, drawn, label, fixed=key is not None)
+    drawn, kernel = _key(key), find_kernel(found, bandit)
+    arm = _choose(bandit, found, kernel, drawn, label, key is not None)
     if settled:
         return Decision(arm, 1.0)
-    counts = _count(bandit, found, side_key(drawn, "propensity"), num_samples, label)
+    counts = _count(bandit, found, kernel, side_key(drawn, "propensity"), num_samples, label)
     return Decision(arm, (1 + int(counts[arm])) / (1 + num_samples))
 
 
@@ -140,23 +143,23 @@ def action_probabilities(
     num_samples = as_count("num_samples", num_samples, maximum=MOST_FUTURES)
     bandit.check_open()
     found = find_policy(policy, bandit)
-    label = _label(policy, found)
-    if found.settled(bandit):
-        arm = _choose(bandit.without_record(), found, _key(key), label, fixed=key is not None)
-        return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
+    label, settled = _label(policy, found), found.settled(bandit)
     bandit = bandit.without_record()
-    counts = _count(bandit, found, _key(key), num_samples, label)[:-1]
+    kernel = find_kernel(found, bandit)
+    if settled:
+        arm = _choose(bandit, found, kernel, _key(key), label, key is not None)
+        return np.eye(bandit.num_arms)[arm] if arm >= 0 else np.zeros(bandit.num_arms)
+    counts = _count(bandit, found, kernel, _key(key), num_samples, label)[:-1]
     possible = np.asarray(bandit.access.allowed(bandit))
     others = int(bandit.access.may_stop)
     return np.where(possible, counts + 1, 0) / (num_samples + possible.sum() + others)
 
 
 def _count(
-    bandit: Bandit, policy: Policy, key: Array, num_samples: int, label: str
+    bandit: Bandit, policy: Policy, kernel: Kernel | None, key: Array, num_samples: int, label: str
 ) -> Int[np.ndarray, " K+1"]:
     """How many of so many decisions are each arm, and to stop."""
     read = ArmCheck(label, bandit)
-    kernel = find_kernel(policy, bandit)
     if kernel is not None and kernel.decisions is not None:
         arms = np.asarray(kernel.decisions(seeds_of(key, policy.name, 0, num_samples)), int)
     elif policy.traceable:
@@ -269,11 +272,11 @@ def simulate(
             f"simulate needs the rewards of all pulls, but {list(bandit.pending)} are pending and "
             "no delay says when they arrive: let them arrive first, or give the bandit a delay"
         )
-    if per_period and bandit.constraints - {"delay"}:
-        raise ValueError(
-            "per_period needs as many pulls in every replication: there is none with a "
-            f"{sorted(bandit.constraints - {'delay'})[0]}"
-        )
+    if per_period and (bandit.access.binds or bandit.end.binds):
+        # Each pull is compared with the best arm, which must be open then.
+        limit = bandit.access if bandit.access.binds else bandit.end
+        why = "per_period needs as many pulls, of any arm, in every replication: not so with a"
+        raise ValueError(f"{why} {limit.name}")
     if means is not None:
         means = as_floats("means", means)
         if means.shape != (bandit.num_arms,):
@@ -288,7 +291,7 @@ def simulate(
     steady = steadied and means is None and outcomes is None and can_replay(bandit)
     total, news = num_replications, News(bandit) if steady else None
     play = _Play(bandit, named, key, first, total, means, outcomes, per_period, news, workers)
-    compiled = all(find_kernel(policy, bandit) is not None for policy in named.values())
+    compiled = None not in play.kernels.values()
     title, plan = ", ".join(named)[:40], chunks(bandit, num_replications, compiled)
     if client is None:
         parts = play(plan, workers or os.cpu_count() or 1, progress, title)
@@ -315,6 +318,14 @@ class _Play:
     # Made once, for they may plan ahead.
     players: list[Play] | None = None
 
+    @functools.cached_property
+    def kernels(self) -> dict[str, Kernel | None]:
+        return {label: find_kernel(policy, self.bandit) for label, policy in self.policies.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the kernels, which another process finds for itself."""
+        return {name: value for name, value in vars(self).items() if name != "kernels"}
+
     def __call__(
         self,
         plan: Sequence[tuple[int, int, int]],
@@ -324,14 +335,13 @@ class _Play:
     ) -> list[dict[str, np.ndarray]]:
         """What each chunk of the plan earned."""
         bandit, threads = self.bandit, self.workers or threads
-        kernels = {label: find_kernel(policy, bandit) for label, policy in self.policies.items()}
-        compiled = all(kernel is not None for kernel in kernels.values())
+        compiled = None not in self.kernels.values()
         across = threads_for(bandit, compiled and not bandit.constraints, threads)
         if self.players is None:
             # Where futures and inner values are XLA programs, only a chunk's paths share cores.
             within = 1 if across > 1 else threads
             self.players = [
-                player(policy, bandit, self.key, label, self.total, kernels[label], within)
+                player(policy, bandit, self.key, label, self.total, self.kernels[label], within)
                 for label, policy in self.policies.items()
             ]
         return run_chunks(self._draw, self._work, list(plan), progress, title, across)

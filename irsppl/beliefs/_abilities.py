@@ -1,7 +1,7 @@
 """What some beliefs can do beside what `Belief` asks of all; callers ask with `isinstance`."""
 
 import abc
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import numpy as np
@@ -62,10 +62,10 @@ class FiniteRewards(eqx.Module):
         """None where the rewards of this very belief may take infinitely many values."""
 
 
-@runtime_checkable
-class InKernels(Protocol):
+class InKernels(abc.ABC):  # no pytree, for the engine's own state is none
     """A sum and a count per arm say all: the natural families of the compiled kernels."""
 
+    @abc.abstractmethod
     def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
         """(code in irsppl.inner.cpu.families, xi [K], nu [K], noise_sd [K]), float64."""
 

@@ -8,7 +8,7 @@ sampled rewards per arm, and `_future.py` says what those teach.
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,6 +28,9 @@ class Belief(eqx.Module):
     A new representation writes the nine abstract members; what follows them has defaults, and what
     only some beliefs can do is a class in `_abilities.py`.
     """
+
+    # Of the rewards' own family, for confidence bounds (`policies.kl_ucb`); None: not known.
+    divergence: ClassVar[str | None] = None
 
     @property
     @abc.abstractmethod

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import check_levels, host64, is_concrete, require_range
 from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws
+from irsppl.beliefs._abilities import ExactLaws, InKernels
 from irsppl.beliefs._base import Belief
 from irsppl.beliefs._future import IndependentFuture
 from irsppl.inner.nodes import expected_best_lattice, graded, legendre
@@ -172,7 +172,7 @@ class Conjugate(Belief):
         return host64(self.xi), host64(self.nu)
 
 
-class Natural(Conjugate, ExactLaws):
+class Natural(Conjugate, ExactLaws, InKernels):
     """A family whose parameters grow by sums and numbers of rewards."""
 
     code: ClassVar[int]  # in irsppl.inner.cpu.families

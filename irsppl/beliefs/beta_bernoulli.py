@@ -20,6 +20,7 @@ from irsppl.inner.laws import Continuous, Discrete, frozen
 class BetaBernoulli(Natural, FiniteRewards):
     """reward ~ Bernoulli(theta), theta ~ Beta(alpha, beta)."""
 
+    divergence: ClassVar[str] = "bernoulli"
     code: ClassVar[int] = 0
     _bounded: ClassVar[bool] = True
 

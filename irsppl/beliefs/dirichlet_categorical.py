@@ -23,6 +23,7 @@ _LOG_T = np.linspace(-10.0, 7.0, 256)
 class DirichletCategorical(Conjugate, FiniteRewards):
     """P(reward = values[c]) = p_c, p ~ Dirichlet(alpha[a])."""
 
+    divergence: ClassVar[str] = "bernoulli"  # of rewards mapped to [0, 1]
     _bounded: ClassVar[bool] = True
 
     alpha: Float[Array, "K C"]

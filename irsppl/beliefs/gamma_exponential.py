@@ -28,6 +28,7 @@ class GammaExponential(Natural):
     The prior mean of 1 / theta is rate / (shape - 1), finite only for shape > 1.
     """
 
+    divergence: ClassVar[str] = "exponential"
     code: ClassVar[int] = 3
     shape: Float[Array, " K"]
     rate: Float[Array, " K"]

@@ -18,6 +18,7 @@ from irsppl.inner.laws import Continuous, Discrete, frozen, point
 class GammaPoisson(Natural):
     """reward ~ Poisson(theta), theta ~ Gamma(shape, rate)."""
 
+    divergence: ClassVar[str] = "poisson"
     code: ClassVar[int] = 2
     shape: Float[Array, " K"]
     rate: Float[Array, " K"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -46,6 +46,8 @@ class LinearGaussian(Belief, ExactMax):
     has no eigenvalue below 1, and posterior means are prior means plus noise_sd[a] g_a' A^-1 c with
     c = sum_b g_b (sum of arm b's rewards less their prior mean) / noise_sd[b].
     """
+
+    divergence: ClassVar[str] = "gaussian"
 
     mean: Float[Array, " d"]
     root: Float[Array, "d d"]

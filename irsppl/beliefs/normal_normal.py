@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,15 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64, require_finite, require_positive, same_arms
 from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws
+from irsppl.beliefs._abilities import ExactLaws, InKernels
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class NormalNormal(Conjugate, ExactLaws):
+class NormalNormal(Conjugate, ExactLaws, InKernels):
     """reward ~ Normal(mu, noise_sd), mu ~ Normal(mean, sd); the noise is known, and may differ."""
+
+    divergence: ClassVar[str] = "gaussian"
 
     mean: Float[Array, " K"]
     sd: Float[Array, " K"]

@@ -32,7 +32,7 @@ from irsppl.penalties import FH, TS, Mix, VEMax, VSolo, VZero, VZeroSeparable
 from irsppl.penalties.ideal import optimal_table, planning_root
 from irsppl.penalties.lagrangian import solved_tables
 from irsppl.policies.irs import HostIRS
-from irsppl.policies.kl_ucb import DIVERGENCES, own_divergence
+from irsppl.policies.kl_ucb import DIVERGENCES
 from irsppl.policies.ucb1 import reward_scale
 
 
@@ -140,7 +140,7 @@ def _kl_ucb(policy: policies.KLUCB, state: Situation) -> Rule | None:
         return None
     name, noise, low, unit = policy.reading(state.bandit)
     # A divergence that is not the rewards' own may be asked for means that it knows nothing of.
-    known = name == "gaussian" or name == own_divergence(state.belief)
+    known = name in ("gaussian", state.belief.divergence)
     if not known and name == "bernoulli" and isinstance(state.belief, PointBelief):
         means = host64(state.belief.mu)
         known = bool(np.min(means) >= 0 and np.max(means) <= 1)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irsppl.bandit import Bandit
+from irsppl.beliefs import InKernels
 from irsppl.constraints import Access, Arrivals, End, Free, Prompt, Sure
 from irsppl.inner.arrays import Floats, Ints
 
 
-class NaturalState(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class NaturalState(InKernels):
     """A natural family's state (`irsppl.inner.cpu.families`) without JAX arrays round it."""
 
     code: int
@@ -25,7 +28,7 @@ class NaturalState(NamedTuple):
         return True
 
     def kernel_state(self) -> tuple[int, NDArray, NDArray, NDArray]:
-        return tuple(self)
+        return self.code, self.xi, self.nu, self.noise_sd
 
 
 class Situation(NamedTuple):

@@ -11,6 +11,7 @@ Kernels allocate nothing: a part brings its work arrays with it, and belongs to 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -51,8 +52,14 @@ def _register(verb: Callable[..., Any], at: int, fits: Callable[[Any], bool]) ->
     return register
 
 
-def _compiled_only(verb: str) -> NoReturn:
-    raise TypeError(f"{verb} exists in compiled code only")
+def _refusing(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb as Python sees it."""
+
+    @functools.wraps(verb)
+    def call(*_: Any) -> NoReturn:
+        raise TypeError(f"{verb.__name__} exists in compiled code only")
+
+    return call
 
 
 def stateless(*kinds: type) -> None:
@@ -96,10 +103,11 @@ def most_pulled(pulls: Any) -> int:
 
 # ------------------------------------------------------------------ any part
 
+_HELPERS = {"_HELPERS", *globals()}  # all that follows is verbs, and has no code of its own
+
 
 def reset(part: Any) -> None:
     """Back to the state that the part was made with."""
-    _compiled_only("reset")
 
 
 # ------------------------------------------------------------------ a family: what is believed
@@ -107,27 +115,22 @@ def reset(part: Any) -> None:
 
 def observe(family: Any, arm: int, reward: float) -> None:
     """The posterior after one reward."""
-    _compiled_only("observe")
 
 
 def mean(family: Any, arm: int) -> float:
     """Predictive mean of the arm's next reward."""
-    _compiled_only("mean")
 
 
 def mean_sd(family: Any, arm: int) -> float:
     """Standard deviation of the arm's true mean; Gaussian beliefs."""
-    _compiled_only("mean_sd")
 
 
 def highest(family: Any, arm: int) -> float:
     """No true mean of the arm lies above this."""
-    _compiled_only("highest")
 
 
 def gain(family: Any, arm: int, lam: float) -> Any:
     """E[(mu - lam)+] and P(mu > lam) of the arm's true mean."""
-    _compiled_only("gain")
 
 
 def quantile(family: Any, arm: int, level: float, z: float, floor: float, start: float) -> float:
@@ -135,17 +138,14 @@ def quantile(family: Any, arm: int, level: float, z: float, floor: float, start:
 
     ``z``: that of the standard normal law, ``start``: where to begin a search.
     """
-    _compiled_only("quantile")
 
 
 def draw_means(family: Any, rng: Any, out: Any) -> None:
     """One draw of the arms' true means into ``out`` [K]."""
-    _compiled_only("draw_means")
 
 
 def draw_future_means(family: Any, rng: Any, counts: Any, out: Any) -> None:
     """One draw of the means after ``counts[b]`` more rewards of each arm b, into ``out`` [K]."""
-    _compiled_only("draw_future_means")
 
 
 def draw_path(
@@ -155,7 +155,6 @@ def draw_path(
 
     They go to ``out[start:]``, or their running sums with ``cumulative``. Independent arms only.
     """
-    _compiled_only("draw_path")
 
 
 def draw_prefix(
@@ -166,7 +165,6 @@ def draw_prefix(
     Returns the mean after skip + total - 1 rewards; the cost does not grow with ``total``. ``row``
     has room for 1 + skip + width numbers. Independent arms only.
     """
-    _compiled_only("draw_prefix")
 
 
 def draw_separable(
@@ -177,17 +175,14 @@ def draw_separable(
     The sum of what the first n pulls of arm a pay goes to ``cells[a * stride + start + n]``, the
     least of one pull to ``least[a]``.
     """
-    _compiled_only("draw_separable")
 
 
 def renew(family: Any, rng: Any) -> None:
     """Forget the futures of the last decision: those that `follow` draws are new."""
-    _compiled_only("renew")
 
 
 def bracket(family: Any, horizon: int) -> Any:
     """(lo, hi): no arm's index lies above hi; lo is at most the highest mean."""
-    _compiled_only("bracket")
 
 
 def begin(family: Any, arm: int, lam: float, node: int) -> Any:
@@ -195,12 +190,10 @@ def begin(family: Any, arm: int, lam: float, node: int) -> Any:
 
     ``node``: number of ``lam`` in the bisection tree of the bracket; 0 where it is in none.
     """
-    _compiled_only("begin")
 
 
 def follow(family: Any, rng: Any, arm: int, at: int, lam: float, cursor: Any) -> Any:
     """The cursor one reward on, past reward number ``at``, which is drawn if it is not yet."""
-    _compiled_only("follow")
 
 
 def advance(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cursor: Any) -> Any:
@@ -209,7 +202,6 @@ def advance(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cur
     Asked along one future with the same steps whatever ``lam``, so that a family may draw the sum
     of many rewards at once.
     """
-    _compiled_only("advance")
 
 
 def worth_many(
@@ -219,7 +211,6 @@ def worth_many(
 
     ``cursor``: of `begin`. The family was made with so many futures.
     """
-    _compiled_only("worth_many")
 
 
 # ------------------------------------------------------------------ a rule: which arm
@@ -227,7 +218,6 @@ def worth_many(
 
 def choose(rule: Any, family: Any, limits: Any, rng: Any, period: int, remaining: int) -> int:
     """The arm to pull in this period, with ``remaining`` left; -1 to stop."""
-    _compiled_only("choose")
 
 
 # ------------------------------------------------------------------ limits: what may be, when
@@ -235,22 +225,18 @@ def choose(rule: Any, family: Any, limits: Any, rng: Any, period: int, remaining
 
 def deliver(delay: Any, family: Any, period: int) -> None:
     """Every reward that is due by this period reaches the family."""
-    _compiled_only("deliver")
 
 
 def take(delay: Any, family: Any, arm: int, pull: int, reward: float, period: int) -> None:
     """Pull number ``pull`` of the arm was made: its reward reaches the family now or later."""
-    _compiled_only("take")
 
 
 def waiting(delay: Any, arm: int) -> int:
     """Pulls of the arm whose reward is pending."""
-    _compiled_only("waiting")
 
 
 def look_ahead(delay: Any, period: int) -> None:
     """Forget what the last decision assumed of arrivals."""
-    _compiled_only("look_ahead")
 
 
 def known(delay: Any, rng: Any, arm: int, moment: int) -> int:
@@ -258,7 +244,6 @@ def known(delay: Any, rng: Any, arm: int, moment: int) -> int:
 
     Asked with moments that rise by one; earlier ones again at will.
     """
-    _compiled_only("known")
 
 
 def in_time(delay: Any, rng: Any, arm: int, pulls: int, periods: int) -> int:
@@ -266,49 +251,42 @@ def in_time(delay: Any, rng: Any, arm: int, pulls: int, periods: int) -> int:
 
     The last decision is number ``periods - 1`` from now. Asked with pulls that rise by any number.
     """
-    _compiled_only("in_time")
 
 
 def affordable(purse: Any, arm: int) -> bool:
     """Whether the arm can be paid."""
-    _compiled_only("affordable")
 
 
 def may_stop(purse: Any) -> bool:
     """Whether play may end before its periods do."""
-    _compiled_only("may_stop")
 
 
 def pay(purse: Any, arm: int, remaining: int) -> int:
     """Pay for a pull; periods left, ``remaining`` of them but for the money."""
-    _compiled_only("pay")
 
 
 def purchases(purse: Any, arm: int, periods: int) -> int:
     """Pulls of the arm that may teach something before one more pull of it."""
-    _compiled_only("purchases")
 
 
 def rich(purse: Any, remaining: int) -> bool:
     """Whether constant payoffs surely send most pulls to the arm that pays best for its money."""
-    _compiled_only("rich")
 
 
 def price(purse: Any, arm: int) -> int:
     """What a pull of the arm costs, in the units of `best_constant`."""
-    _compiled_only("price")
 
 
 def best_constant(purse: Any, scores: Any, remaining: int) -> int:
     """First action where every pull of arm a pays ``scores[a]``; -1 to stop."""
-    _compiled_only("best_constant")
 
 
 def best_groups(purse: Any, work: Any, num_arms: int, periods: int) -> int:
     """First action where the first n pulls of arm a pay ``work.cells[a * stride + PAD + n]``."""
-    _compiled_only("best_groups")
 
 
 def draw_periods(end: Any, rng: Any, period: int, remaining: int) -> int:
     """Periods that a sampled future plays from now on, this one included."""
-    _compiled_only("draw_periods")
+
+
+globals().update({name: _refusing(globals()[name]) for name in globals().keys() - _HELPERS})

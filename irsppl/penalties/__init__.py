@@ -5,6 +5,7 @@ from typing import Any
 from irsppl._checks import one_of
 from irsppl.penalties._base import PayoffPenalty as PayoffPenalty
 from irsppl.penalties._base import Penalty as Penalty
+from irsppl.penalties._base import Relaxation as Relaxation
 from irsppl.penalties._base import future_means as future_means
 from irsppl.penalties._base import host_future_means as host_future_means
 from irsppl.penalties._control_variates import set_controls as set_controls
@@ -29,7 +30,7 @@ from irsppl.penalties.v_zero import VZero as VZero
 from irsppl.penalties.v_zero_separable import VZeroSeparable as VZeroSeparable
 from irsppl.penalties.zero import Zero as Zero
 
-PENALTIES: dict[str, Penalty] = {
+PENALTIES: dict[str, Relaxation] = {
     penalty.name: penalty
     for penalty in (
         Zero(),
@@ -48,9 +49,9 @@ PENALTIES: dict[str, Penalty] = {
 }
 
 
-def find_penalty(penalty: Any) -> Penalty:
-    """A penalty from its name or itself."""
-    if isinstance(penalty, Penalty):
+def find_penalty(penalty: Any) -> Relaxation:
+    """A penalty, or what else bounds, from its name or itself."""
+    if isinstance(penalty, Relaxation):
         return penalty
     if isinstance(penalty, type):
         raise ValueError(f"penalty must be an object, not the class: write {penalty.__name__}()")

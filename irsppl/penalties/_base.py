@@ -25,34 +25,46 @@ from irsppl.penalties._arrivals import periods_of
 from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
 
 
-class Penalty(eqx.Module):
-    """Variants implement `inner` for one future; the rest has defaults that they may sharpen."""
+class Column(eqx.Module):
+    """A number of each future, as bounds are estimated from."""
 
-    name: ClassVar[str]
-    # No policy plays the first action (it would not be a sensible policy).
-    bound_only: ClassVar[bool] = False
-    # Work grows with the size of the arrays, so long runs are cut into segments of falling size.
-    grows: ClassVar[bool] = True
-    # Its value hardly varies, or nothing correlates with it: no control variates.
-    plain: ClassVar[bool] = False
     # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
     on_host: ClassVar[bool] = False
-    # Whether JAX can trace `inner`.
-    traceable: ClassVar[bool] = True
-    # Constraints of a bandit that it plans for: "delay", "budget", "horizon law". A constraint of
-    # one's own may also name those that plan for it (`Constraint.planned_by`).
-    serves: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    @abc.abstractmethod
+    def label(self) -> str:
+        """Its name among the columns of a sample."""
+
+    @abc.abstractmethod
+    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
+        """Of a batch of futures (`outcomes` has a leading axis S), on the host."""
+
+    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
+        """`values` by label, and beside them the columns that `steadied_by` names."""
+        return {self.label: self.values(bandit, outcomes)}
 
     def kernels_serve(self, bandit: Bandit) -> bool:
         """Whether `values` of this bandit, free of constraints, run no XLA."""
         return self.on_host
 
-    @abc.abstractmethod
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        """Solve the inner problem of one future; traceable, the remaining horizon is data."""
+
+class Relaxation(Column):
+    """Something that bounds what any policy can earn."""
+
+    name: ClassVar[str]
+    # Its value hardly varies, or nothing correlates with it: no control variates.
+    plain: ClassVar[bool] = False
+    # Whether its values depend on the rewards of a future.
+    reads_rewards: ClassVar[bool] = True
+    # Whether there is an inner problem that JAX can trace.
+    traceable: ClassVar[bool] = False
+    # Constraints of a bandit that it plans for: "delay", "budget", "horizon law". A constraint of
+    # one's own may also name those that plan for it (`Constraint.planned_by`).
+    serves: ClassVar[frozenset[str]] = frozenset()
 
     def check(self, bandit: Bandit) -> None:
-        """Raise `ValueError`, with the reason, where this penalty cannot serve the bandit."""
+        """Raise `ValueError`, with the reason, where it cannot serve the bandit."""
 
     def check_bound(self, bandit: Bandit) -> None:
         """The same where it serves a policy, but its mean inner value is no bound."""
@@ -69,21 +81,9 @@ class Penalty(eqx.Module):
         """Its name, and what tells it from others of that name."""
         return self.name
 
-    def decide(self, key: Array, bandit: Bandit) -> Array:
-        """Sample a future and play the first action of its solution."""
-        return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
-
     def exact(self, bandit: Bandit) -> float | None:
         """The bound without sampling, in float64, where an integral or a sum will do."""
         return None
-
-    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
-        """Inner values of a batch of futures (`outcomes` has a leading axis S), on the host."""
-        return np.asarray(_inner_values(self, bandit, outcomes), np.float64)
-
-    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
-        """`values` by label, and beside them the columns that `steadied_by` names."""
-        return {self.label: self.values(bandit, outcomes)}
 
     def steadied_by(self, bandit: Bandit) -> dict[str, float]:
         """Columns of `batch` with known means, which serve as control variates."""
@@ -91,7 +91,7 @@ class Penalty(eqx.Module):
 
     def fitted(
         self, bandit: Bandit, draw: Callable[[int, int], Outcome], known: dict[str, float]
-    ) -> Penalty:
+    ) -> Relaxation:
         """The same with what it leaves open settled on a pilot: futures draw(start, count).
 
         known: control variates, names of penalties with their exact means.
@@ -105,6 +105,29 @@ class Penalty(eqx.Module):
     def report(self) -> dict[str, Any]:
         """What was settled on a pilot."""
         return {}
+
+
+class Penalty(Relaxation):
+    """Variants implement `inner` for one future; the rest has defaults that they may sharpen."""
+
+    # No policy plays the first action (it would not be a sensible policy).
+    bound_only: ClassVar[bool] = False
+    # Work grows with the size of the arrays, so long runs are cut into segments of falling size.
+    grows: ClassVar[bool] = True
+    traceable: ClassVar[bool] = True
+    # In the last period it pays predictive means, so that its policy leaves nothing to chance.
+    settles: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
+        """Solve the inner problem of one future; traceable, the remaining horizon is data."""
+
+    def decide(self, key: Array, bandit: Bandit) -> Array:
+        """Sample a future and play the first action of its solution."""
+        return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        return np.asarray(_inner_values(self, bandit, outcomes), np.float64)
 
 
 @eqx.filter_jit

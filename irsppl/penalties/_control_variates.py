@@ -21,31 +21,16 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, LinearGaussian
 from irsppl.beliefs._cloud import Cloud
 from irsppl.outcomes import Outcome
+from irsppl.penalties._base import Column
 
 # Each fitted slope costs a degree of freedom.
 _MOST_ARMS = 50
 
 
-class ControlVariate(eqx.Module):
-    """A number of each future."""
+class ControlVariate(Column):
+    """A number whose mean is known."""
 
-    # Whether `values` runs no XLA.
     on_host: ClassVar[bool] = True
-
-    @property
-    @abc.abstractmethod
-    def label(self) -> str:
-        """Its name among the columns of a sample."""
-
-    @abc.abstractmethod
-    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
-        """Of each future of a batch."""
-
-    def kernels_serve(self, bandit: Bandit) -> bool:
-        return self.on_host
-
-    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
-        return {self.label: self.values(bandit, outcomes)}
 
 
 class ArmMean(ControlVariate):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
@@ -18,6 +20,7 @@ class TwoForms(PayoffPenalty):
     """form: where the horizon has a law, "sampled" reveals T with each future; "survivor" does not,
     and weights each period by the chance that it is played."""
 
+    settles: ClassVar[bool] = True
     form: str = eqx.field(static=True, default="sampled")
 
     def __check_init__(self) -> None:

@@ -77,6 +77,7 @@ class LeaveOneOut(Penalty):
     on_host: ClassVar[bool] = True
     bound_only: ClassVar[bool] = True
     traceable: ClassVar[bool] = False
+    settles: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def check(self, bandit: Bandit) -> None:

@@ -51,12 +51,8 @@ class News:
         """
         from irsppl.inner.cpu.replay import replay
 
-        bandit, belief, count, worth = (
-            self.bandit,
-            self.bandit.belief,
-            len(actions),
-            self.found.worth,
-        )
+        bandit, belief = self.bandit, self.bandit.belief
+        count, worth = len(actions), self.found.worth
         means = host_future_means(bandit, futures)
         assert means is not None
         means = means[:count]

@@ -37,14 +37,13 @@ class FF(PayoffPenalty):
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def check(self, bandit: Bandit) -> None:
-        paid = "budget" in bandit.constraints
-        if paid and bandit.arrivals.missed(bandit.num_arms) is None:
+        if bandit.budget is not None and bandit.arrivals.missed(bandit.num_arms) is None:
             raise ValueError(
                 f"{self.name} with a budget needs a fixed delay, not a random one; use 'irs.fh'"
             )
 
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerPeriod | PerMoney:
-        if "budget" in bandit.constraints:
+        if bandit.budget is not None:
             return self._per_money(bandit, bandit.purse, outcome)
         belief = outcome.belief or bandit.belief
         if not bandit.arrivals.late:

@@ -17,11 +17,10 @@ from irsppl.inner.lagrangian import (
     minimize_lagrangian,
 )
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Penalty
-from irsppl.penalties._payoffs import Inner
+from irsppl.penalties._base import Relaxation
 
 
-class Lagrangian(Penalty):
+class Lagrangian(Relaxation):
     """min over multipliers of sum_t lam_t + sum_a V_a(lam) (Brown and Smith, 2020).
 
     Not an information relaxation: the arms are decoupled, not the future revealed, so there is no
@@ -29,10 +28,7 @@ class Lagrangian(Penalty):
     """
 
     name: ClassVar[str] = "lagrangian"
-    on_host: ClassVar[bool] = True
-    bound_only: ClassVar[bool] = True
-    grows: ClassVar[bool] = False
-    plain: ClassVar[bool] = True
+    reads_rewards: ClassVar[bool] = False
 
     def check(self, bandit: Bandit) -> None:
         check_plannable(bandit, self.name)
@@ -41,11 +37,8 @@ class Lagrangian(Penalty):
         solution, *_ = _solve(bandit, from_root=True)
         return solution.bound.value
 
-    def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
-        raise ValueError(
-            "lagrangian relaxes the rule of one arm per period, not what is known of the future: "
-            "it has no inner problem. Use irsppl.bound(bandit, 'lagrangian') for its bound"
-        )
+    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        return np.full(len(outcomes.rewards), self.exact(bandit))
 
 
 def require_bernoulli(bandit: Bandit, name: str) -> BetaBernoulli:

@@ -52,6 +52,7 @@ class Mix(PayoffPenalty):
     name: ClassVar[str] = "irs.mix"
     on_host: ClassVar[bool] = True
     grows: ClassVar[bool] = False
+    settles: ClassVar[bool] = True
     T0: int = eqx.field(static=True)
 
     def __init__(self, T0: int = _DEFAULT):

@@ -20,6 +20,7 @@ class TS(PayoffPenalty):
     name: ClassVar[str] = "ts"
     on_host: ClassVar[bool] = True
     grows: ClassVar[bool] = False
+    reads_rewards: ClassVar[bool] = False
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerArm:

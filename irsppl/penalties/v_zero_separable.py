@@ -29,6 +29,7 @@ class VZeroSeparable(PayoffPenalty):
 
     name: ClassVar[str] = "irs.v-zero-separable"
     on_host: ClassVar[bool] = True
+    settles: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def payoff(self, bandit: Bandit, outcome: Outcome) -> PerPull:
@@ -51,7 +52,7 @@ class VZeroSeparable(PayoffPenalty):
         if not isinstance(future, CorrelatedFuture):
             return at_each(future.own_means(), own)
         others = jnp.maximum(periods - 1 - n, 0)
-        if "budget" in bandit.constraints:
+        if bandit.budget is not None:
             return _bought(future, bandit, own, others, known)
         if not bandit.arrivals.late and bandit.pending_counts is None:
             return future.separable(own, jnp.minimum(others, size))[0]

@@ -4,7 +4,7 @@ from typing import Any
 
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
-from irsppl.penalties import PENALTIES, Penalty
+from irsppl.penalties import PENALTIES, Penalty, Relaxation
 from irsppl.policies._base import Player as Player
 from irsppl.policies._base import Policy as Policy
 from irsppl.policies.agent import AgentPolicy as AgentPolicy
@@ -28,8 +28,9 @@ from irsppl.policies.random import Random as Random
 from irsppl.policies.ts_ratio import TSRatio as TSRatio
 from irsppl.policies.ucb1 import UCB1 as UCB1
 
+_PLAYED = [p for p in PENALTIES.values() if isinstance(p, Penalty) and not p.bound_only]
 POLICIES: dict[str, Policy] = {
-    **{name: irs_policy(penalty) for name, penalty in PENALTIES.items() if not penalty.bound_only},
+    **{p.name: irs_policy(p) for p in _PLAYED},
     "random": Random(),
     "greedy": Greedy(),
     "irs.index": Index(),
@@ -70,8 +71,8 @@ def _find(policy: Any) -> Policy:
         raise ValueError(f"policy must be an object, not the class: write {policy.__name__}()")
     if isinstance(policy, Policy):
         return policy
-    if isinstance(policy, Penalty):
-        if policy.bound_only:
+    if isinstance(policy, Relaxation):
+        if not isinstance(policy, Penalty) or policy.bound_only:
             raise ValueError(f"penalty {policy.name!r} gives a bound only, not a policy")
         return irs_policy(policy)
     if isinstance(policy, str):

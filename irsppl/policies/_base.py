@@ -34,6 +34,8 @@ class Policy(eqx.Module):
     deterministic: ClassVar[bool] = False
     # False: decides on the host from concrete bandits only: by a compiled rule, or one at a time.
     traceable: ClassVar[bool] = True
+    # Why it is played in Python, where it is not traceable and has no compiled rule.
+    reason = "it decides on the host"
     # Constraints that it can be played under. What looks at the belief alone works with what has
     # arrived, and does not mind when play ends; which arms may be pulled it must know of.
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "horizon law"})

@@ -30,10 +30,16 @@ def same_global(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
     return numpy and a[1] == b[1]
 
 
+def key_words(key: Array) -> tuple[int, int]:
+    """Two words of 32 bits from a key."""
+    first, *_, last = np.asarray(jax.random.key_data(key)).ravel().tolist()
+    return first, last
+
+
 def seed_of(key: Array) -> int:
     """A 64-bit seed from a key."""
-    words = np.asarray(jax.random.key_data(key)).ravel()
-    return int(words[0]) << 32 | int(words[-1])
+    first, last = key_words(key)
+    return first << 32 | last
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ class AgentPolicy(Policy):
 
     name: ClassVar[str] = "agent"
     traceable: ClassVar[bool] = False
-    reason: ClassVar[str] = "it is an agent that learns as it plays"
+    reason = "it is an agent that learns as it plays"
     make: Callable[[int], Any] = eqx.field(static=True)
     pull: Callable[[Any], Hashable] = eqx.field(static=True)
     update: Callable[[Any, Hashable, float], Any] = eqx.field(static=True)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Array
 
 from irsppl.bandit import Bandit
-from irsppl.penalties import PENALTIES, Penalty
+from irsppl.penalties import Penalty
 from irsppl.policies._base import Policy, last_period
 
 
@@ -24,9 +24,7 @@ class IRS(Policy):
         self.penalty.verify(bandit)
 
     def settled(self, bandit: Bandit) -> bool:
-        # In the last period ours pay the predictive mean, all but Thompson sampling.
-        ours = isinstance(self.penalty, tuple({type(p) for p in PENALTIES.values()}))
-        return ours and self.penalty.name != "ts" and last_period(bandit)
+        return self.penalty.settles and last_period(bandit)
 
     @property
     def grows(self) -> bool:

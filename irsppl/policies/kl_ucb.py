@@ -81,7 +81,7 @@ class KLUCB(Policy):
     def _family(self, bandit: Bandit) -> str:
         if self.divergence is not None:
             return self.divergence
-        found = "gaussian" if self.scale is not None else own_divergence(bandit.belief)
+        found = "gaussian" if self.scale is not None else bandit.belief.divergence
         if found is None:
             raise ValueError(
                 "kl-ucb does not know the rewards' divergence for "
@@ -89,19 +89,6 @@ class KLUCB(Policy):
                 "'bayes-ucb'"
             )
         return found
-
-
-def own_divergence(belief: beliefs.Belief) -> str | None:
-    """That of the belief's own rewards, where it is known."""
-    if isinstance(belief, (beliefs.BetaBernoulli, beliefs.DirichletCategorical)):
-        return "bernoulli"
-    if isinstance(belief, beliefs.GammaPoisson):
-        return "poisson"
-    if isinstance(belief, beliefs.GammaExponential):
-        return "exponential"
-    return (
-        "gaussian" if isinstance(belief, (beliefs.NormalNormal, beliefs.LinearGaussian)) else None
-    )
 
 
 def upper(family: str, mean: Float[Array, " K"], budget: Float[Array, " K"]) -> Float[Array, " K"]:

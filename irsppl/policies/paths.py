@@ -23,6 +23,7 @@ from irsppl.outcomes import Outcome
 from irsppl.penalties._arrivals import pending_of, ready
 from irsppl.penalties._base import after_pending_batch
 from irsppl.policies._base import Policy
+from irsppl.policies._generators import key_words
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.plain import play_plainly
 
@@ -164,11 +165,6 @@ def _deliver_due(state: Bandit, due: Array, owed: Array) -> Bandit:
         return eqx.filter(deliver(state, pull, owed[pull]), eqx.is_array)
 
     return eqx.combine(jax.lax.while_loop(more, one, dynamic), static)
-
-
-def key_words(key: Array) -> tuple[int, int]:
-    first, *_, last = np.asarray(jax.random.key_data(key)).ravel().tolist()
-    return first, last
 
 
 def label_hash(label: str) -> int:

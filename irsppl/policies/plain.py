@@ -119,9 +119,8 @@ def play_plainly(
 ) -> Callable[[Outcome, int, int], np.ndarray]:
     """A function (futures, number of the first, how many count) -> arms [S, T], -1 for no pull."""
     state = _State(changed(bandit, belief=for_simulation(bandit.belief)))
-    reason = getattr(policy, "reason", "it decides on the host")
     read = ArmCheck(label, bandit)
-    clock = Clock(label, reason, total, int(bandit.remaining))
+    clock = Clock(label, policy.reason, total, int(bandit.remaining))
 
     def play(futures: Outcome, first: int, count: int) -> np.ndarray:
         host = _Host(bandit, futures)

@@ -17,17 +17,14 @@ if TYPE_CHECKING:
     from irsppl.studies.run import run_study as run_study
     from irsppl.studies.study import Study as Study
 
-_HOME = {
-    "STUDIES": "named",
-    "Study": "study",
-    "StudyResult": "run",
-    "comparison": "report",
-    "find_study": "named",
-    "open_study": "run",
-    "parse_arms": "arms",
-    "run_study": "run",
-    "study_table": "report",
+_NAMES = {
+    "arms": ("parse_arms",),
+    "named": ("STUDIES", "find_study"),
+    "report": ("comparison", "study_table"),
+    "run": ("StudyResult", "open_study", "run_study"),
+    "study": ("Study",),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import pathlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,12 +87,12 @@ def run_study(
     check_manifest(folder / "manifest.json", study, key, block)
     for name, reason in no_bound.items():
         warnings.warn(f"{name} is left out of the bounds: {reason}", stacklevel=2)
-    runner = _Runner(study, key, Store(folder / "chunks"), progress, workers, client)
+    runner = _Runner(study, key, Store(folder / "chunks"), progress, workers, client, no_bound)
     runner.run(replications, block, shared_stream)
     gather = Gather(study, runner.work, runner.load, runner.spans, block)
     one_stream = runner.one_stream() if shared_stream else []
     try:
-        data = gather.dataset(folder / "data.zarr", runner.no_bound, one_stream)
+        data = gather.dataset(folder / "data.zarr", no_bound, one_stream)
         report.write(study, data, folder, compare)
     except OSError as error:
         raise OSError(
@@ -155,13 +155,13 @@ class _Runner:
         progress: bool | None,
         workers: int | None,
         client: Any = None,
+        no_bound: Collection[str] = (),
     ):
         self.study, self.store, self.progress = study, store, progress
         self.workers, self.client = workers, client
         self.horizons = study.all_horizons()
-        self.no_bound = _check_parts(study)
         named = study.named_penalties()
-        penalties = {name: p for name, p in named.items() if name not in self.no_bound}
+        penalties = {name: p for name, p in named.items() if name not in no_bound}
         # Without the record of pulls if possible, so that simulations and bounds share programs.
         bandits = {t: study.bandit(t).without_record() for t in self.horizons}
         self.work = Work(key, bandits, study.named_policies(), penalties)
@@ -211,7 +211,7 @@ class _Runner:
 
     def one_stream(self) -> list[str]:
         """Penalties whose inner value depends on the future, so that one stream can show in it."""
-        return [name for name in self.work.penalties if name not in ("ts", "ideal", "lagrangian")]
+        return [name for name, penalty in self.work.penalties.items() if penalty.reads_rewards]
 
     # ---- made where
     def _finish(self, plan: list[Identity], title: str) -> None:

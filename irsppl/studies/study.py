@@ -14,7 +14,7 @@ from numpyro.distributions import Distribution
 from irsppl._checks import as_count
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief
-from irsppl.penalties import Penalty, find_penalty
+from irsppl.penalties import Relaxation, find_penalty
 from irsppl.policies import Policy
 from irsppl.simulation import name_policies
 from irsppl.studies.arms import check_arms, parse_arms
@@ -114,9 +114,9 @@ class Study:
     def named_policies(self) -> dict[str, Policy]:
         return name_policies(self.policies) if self.policies else {}
 
-    def named_penalties(self) -> dict[str, Penalty]:
+    def named_penalties(self) -> dict[str, Relaxation]:
         given = self.penalties
-        several = [given] if isinstance(given, str | Penalty) else given
+        several = [given] if isinstance(given, str | Relaxation) else given
         return {penalty.label: penalty for penalty in map(find_penalty, several)}
 
     def definition(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from irsppl.bandit import Bandit
 from irsppl.bounds import CONTROLS, Sampler, fit_penalty
 from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
-from irsppl.penalties import Penalty, find_penalty
+from irsppl.penalties import Relaxation, find_penalty
 from irsppl.policies import Policy
 from irsppl.simulation import simulate
 from irsppl.studies.one_stream import one_stream_outcomes
@@ -38,10 +38,10 @@ class Work:
     key: int
     bandits: dict[int, Bandit]
     policies: dict[str, Policy]
-    penalties: dict[str, Penalty]
+    penalties: dict[str, Relaxation]
     first: int = 0
     exact: dict[tuple[str, int], float | None] = dataclasses.field(default_factory=dict)
-    fitted: dict[tuple[str, int], Penalty] = dataclasses.field(default_factory=dict)
+    fitted: dict[tuple[str, int], Relaxation] = dataclasses.field(default_factory=dict)
     one_stream: tuple[Any, Outcome] | None = None  # the futures of `_one_stream_futures` last drawn
 
     def __call__(self, identity: Identity, threads: int | None) -> Arrays:
@@ -73,7 +73,7 @@ class Work:
         penalty, benchmark = self.fitted[name, horizon], self.exact["ts", horizon]
         return Sampler(bandit, [penalty], controls, benchmark, False, threads)
 
-    def penalty(self, name: str) -> Penalty:
+    def penalty(self, name: str) -> Relaxation:
         return self.penalties.get(name) or find_penalty(name)
 
     # ---- one for each kind

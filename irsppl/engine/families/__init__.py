@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from irsppl._checks import host64
-from irsppl.beliefs import Belief, RewardTables
+from irsppl.beliefs import Belief, InKernels, RewardTables
 from irsppl.beliefs._joint import JointPoints
 from irsppl.beliefs._points import PointBelief, Points
 from irsppl.beliefs.beta_bernoulli import BetaBernoulli
@@ -46,21 +46,19 @@ Maker = Callable[[int, int], Any]
 def family_of(belief: Belief, needs: frozenset[str]) -> Maker | None:
     """What makes the belief's part, or None where it has none that answers these questions."""
     found = _MAKERS.get(type(belief))
-    if found is None or ("futures" in needs and found is not _natural):
+    if found is None or ("futures" in needs and not isinstance(belief, InKernels)):
         return None
     return found(belief, needs)
 
 
 def start_of(belief: Belief, needs: frozenset[str]) -> Start | None:
     """How paths begin where only the user's model can say what a reward does to the belief."""
-    made_of_points = _MAKERS.get(type(belief)) in (_own_points, _shared_points)
-    return cloud_start(belief, needs) if made_of_points else None
+    return cloud_start(belief, needs) if isinstance(belief, PointBelief) else None
 
 
 def curves_of(belief: Belief) -> Curves | None:
     """How its points take in rewards that are many; None where another part of the engine does."""
-    made_of_points = _MAKERS.get(type(belief)) in (_own_points, _shared_points)
-    return still_curves(belief) if made_of_points else None
+    return still_curves(belief) if isinstance(belief, PointBelief) else None
 
 
 def _natural(belief: Any, needs: frozenset[str]) -> Maker:
