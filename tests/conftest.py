@@ -81,7 +81,7 @@ def pytest_runtest_teardown(item, nextitem):
     if item.config.tests_run % 20 == 0 and maps.exists():
         with maps.open() as lines:
             used = sum(1 for _ in lines)
-        if used > 20_000:
+        if used > 40_000:
             jax.clear_caches()
             gc.collect()
 
