@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from irsppl.engine import verbs
-from irsppl.engine.verbs import implements, stateless
+from irsppl.engine.verbs import implements, stateless, verb
 from irsppl.inner.arrays import Floats, Ints
 
 # Bisection halvings after which arms still together count as tied.
@@ -83,9 +83,9 @@ class PricedIndex(NamedTuple):
 stateless(Index, IndexMany, PricedIndex)
 
 
+@verb
 def _worth(rule, family, delay, rng, arm, lam, node, horizon):
     """Whether phi(lam) >= 0 along the arm's future."""
-    raise TypeError("compiled code only")
 
 
 @implements(_worth, Index, PricedIndex)

@@ -15,7 +15,7 @@ from irsppl.engine import verbs
 from irsppl.engine.families.cloud import choose_in, put_weights, start_cloud, weigh, weigh_known
 from irsppl.engine.families.weights import atom_of, fits, largest
 from irsppl.engine.limits import Delayed, Prompt, Waiting
-from irsppl.engine.verbs import implements
+from irsppl.engine.verbs import implements, verb
 from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL, seed_state
@@ -63,9 +63,9 @@ def _(family, arm, reward):
         family.count[s] = n + 1
 
 
+@verb
 def _turn_to(delay, s):
     """The replication whose delays are next."""
-    raise TypeError("compiled code only")
 
 
 @implements(_turn_to, Prompt, Waiting)

@@ -16,7 +16,7 @@ import numpy as np
 from irsppl.engine import verbs
 from irsppl.engine.families.linear import LinearGaussian
 from irsppl.engine.families.natural import NormalNormal
-from irsppl.engine.verbs import by_default, implements
+from irsppl.engine.verbs import by_default, implements, verb
 from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -53,10 +53,10 @@ def normal_indices(periods: int) -> Floats:
     return np.array([normal_index(t - 1.0) if t > 1 else 0.0 for t in range(periods + 1)])
 
 
+@verb
 def ogi_index(family, arm, weight, offset, floor, start):
     """The arm's index, or ``floor`` where it is no larger. Gaussian families have code of their
     own; all others are asked for `gain` and `highest`."""
-    raise TypeError("compiled code only")
 
 
 @implements(ogi_index, NormalNormal, LinearGaussian)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from irsppl.engine import verbs
-from irsppl.engine.verbs import implements, stateless
+from irsppl.engine.verbs import implements, stateless, verb
 from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import BETA_BERNOULLI, GAMMA_POISSON, NORMAL_NORMAL
@@ -84,9 +84,9 @@ def upper(family: int, p: float, budget: float) -> float:
     return 0.5 * (lo + hi)
 
 
+@verb
 def _bound(rule, arm, mean, seen, period, best):
     """The upper confidence bound of an arm, or anything below ``best`` where it is no higher."""
-    raise TypeError("compiled code only")
 
 
 @implements(_bound, UCB1)

@@ -17,7 +17,7 @@ from irsppl.engine.families.natural import (
     GammaPoisson,
     NormalNormal,
 )
-from irsppl.engine.verbs import implements
+from irsppl.engine.verbs import implements, verb
 from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu import emax, families
 
@@ -55,9 +55,9 @@ def _(part):
             part.now[i, a] = part.first[i, a]
 
 
+@verb
 def _fill(family, rule, horizon):
     """Gamma at every point of the lattice."""
-    raise TypeError("compiled code only")
 
 
 @implements(_fill, BetaBernoulli)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.limits import Delayed, Prompt, Waiting
-from irsppl.engine.verbs import implements, stateless
+from irsppl.engine.verbs import implements, stateless, verb
 from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu import allocation
 from irsppl.inner.cpu.allocation import PAD
@@ -44,9 +44,9 @@ def v_zero(num_arms: int, horizon: int, rewards: int, separable: bool) -> VZero:
     )
 
 
+@verb
 def _payoffs(delay, family, rule, rng, arm, periods):
     """Write what the first 0, .., periods pulls of the arm pay; least: the poorest of them."""
-    raise TypeError("compiled code only")
 
 
 @implements(_payoffs, Prompt)

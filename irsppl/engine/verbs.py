@@ -1,7 +1,7 @@
 """What the parts of the engine are asked: verbs whose code is selected by a part's type.
 
 A part (family, rule, limit) is a NamedTuple of arrays and numbers, and its numba type carries its
-class. A verb below is a name only; a part's file says what it does for that part, by
+class. A verb is a name only; a part's file says what it does for that part, by
 ``@implements(verb, Part)``. The caller compiles against the one that fits, so no function is ever
 passed as an argument, which would keep the caller from being cached on disk.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 from numba.extending import overload
 
@@ -25,41 +25,42 @@ OPTIONS = {name: value for name, value in KERNEL.items() if name != "cache"}
 INLINE = {**OPTIONS, "forceinline": True}
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 # Parts that say themselves what a verb does.
 _OWN: dict[Callable[..., Any], set[type]] = {}
 
 
-def implements(verb: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[[Any], Any]:
-    """Register what `verb` does where argument number `at` is one of `kinds`."""
-    _OWN.setdefault(verb, set()).update(kinds)
-    return _register(verb, at, lambda kind: kind in kinds)
+def implements(asked: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[[Any], Any]:
+    """Register what the verb `asked` does where argument number `at` is one of `kinds`."""
+    _OWN.setdefault(asked, set()).update(kinds)
+    return _register(asked, at, lambda kind: kind in kinds)
 
 
-def by_default(verb: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Register what `verb` does for parts that do not implement it."""
-    return _register(verb, 0, lambda kind: kind is not None and kind not in _OWN.get(verb, ()))
+def by_default(asked: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Register what the verb `asked` does for parts that do not implement it."""
+    return _register(asked, 0, lambda kind: kind is not None and kind not in _OWN.get(asked, ()))
 
 
-def _register(verb: Callable[..., Any], at: int, fits: Callable[[Any], bool]) -> Any:
+def _register(asked: Callable[..., Any], at: int, fits: Callable[[Any], bool]) -> Any:
     def register(code: Any) -> Any:
         def choose(*types: Any) -> Any:
             return code if fits(getattr(types[at], "instance_class", None)) else None
 
         options = {**INLINE, "pipeline_class": Inlined}
-        overload(verb, jit_options=options, strict=False)(choose)
+        overload(asked, jit_options=options, strict=False)(choose)
         return code
 
     return register
 
 
-def _refusing(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The verb as Python sees it."""
+def verb(asked: F) -> F:
+    """A question to parts: a signature and what it means. Python cannot ask it."""
 
-    @functools.wraps(verb)
+    @functools.wraps(asked)
     def call(*_: Any) -> NoReturn:
-        raise TypeError(f"{verb.__name__} exists in compiled code only")
+        raise TypeError(f"{asked.__name__} exists in compiled code only")
 
-    return call
+    return cast(F, call)
 
 
 def stateless(*kinds: type) -> None:
@@ -103,9 +104,8 @@ def most_pulled(pulls: Any) -> int:
 
 # ------------------------------------------------------------------ any part
 
-_HELPERS = {"_HELPERS", *globals()}  # all that follows is verbs, and has no code of its own
 
-
+@verb
 def reset(part: Any) -> None:
     """Back to the state that the part was made with."""
 
@@ -113,26 +113,32 @@ def reset(part: Any) -> None:
 # ------------------------------------------------------------------ a family: what is believed
 
 
+@verb
 def observe(family: Any, arm: int, reward: float) -> None:
     """The posterior after one reward."""
 
 
+@verb
 def mean(family: Any, arm: int) -> float:
     """Predictive mean of the arm's next reward."""
 
 
+@verb
 def mean_sd(family: Any, arm: int) -> float:
     """Standard deviation of the arm's true mean; Gaussian beliefs."""
 
 
+@verb
 def highest(family: Any, arm: int) -> float:
     """No true mean of the arm lies above this."""
 
 
+@verb
 def gain(family: Any, arm: int, lam: float) -> Any:
     """E[(mu - lam)+] and P(mu > lam) of the arm's true mean."""
 
 
+@verb
 def quantile(family: Any, arm: int, level: float, z: float, floor: float, start: float) -> float:
     """The quantile of the arm's true mean, or ``floor`` where it is no higher.
 
@@ -140,14 +146,17 @@ def quantile(family: Any, arm: int, level: float, z: float, floor: float, start:
     """
 
 
+@verb
 def draw_means(family: Any, rng: Any, out: Any) -> None:
     """One draw of the arms' true means into ``out`` [K]."""
 
 
+@verb
 def draw_future_means(family: Any, rng: Any, counts: Any, out: Any) -> None:
     """One draw of the means after ``counts[b]`` more rewards of each arm b, into ``out`` [K]."""
 
 
+@verb
 def draw_path(
     family: Any, rng: Any, arm: int, length: int, out: Any, start: int, cumulative: bool
 ) -> float:
@@ -157,6 +166,7 @@ def draw_path(
     """
 
 
+@verb
 def draw_prefix(
     family: Any, rng: Any, arm: int, skip: int, width: int, total: int, row: Any
 ) -> float:
@@ -167,6 +177,7 @@ def draw_prefix(
     """
 
 
+@verb
 def draw_separable(
     family: Any, rng: Any, periods: int, cells: Any, stride: int, start: int, least: Any
 ) -> None:
@@ -177,14 +188,17 @@ def draw_separable(
     """
 
 
+@verb
 def renew(family: Any, rng: Any) -> None:
     """Forget the futures of the last decision: those that `follow` draws are new."""
 
 
+@verb
 def bracket(family: Any, horizon: int) -> Any:
     """(lo, hi): no arm's index lies above hi; lo is at most the highest mean."""
 
 
+@verb
 def begin(family: Any, arm: int, lam: float, node: int) -> Any:
     """A cursor at the start of the arm's future: (mean, E[(mu - lam)+], what `follow` needs).
 
@@ -192,10 +206,12 @@ def begin(family: Any, arm: int, lam: float, node: int) -> Any:
     """
 
 
+@verb
 def follow(family: Any, rng: Any, arm: int, at: int, lam: float, cursor: Any) -> Any:
     """The cursor one reward on, past reward number ``at``, which is drawn if it is not yet."""
 
 
+@verb
 def advance(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cursor: Any) -> Any:
     """The cursor past rewards number ``at``, .., ``upto - 1``, which are drawn if they are not yet.
 
@@ -204,6 +220,7 @@ def advance(family: Any, rng: Any, arm: int, at: int, upto: int, lam: float, cur
     """
 
 
+@verb
 def worth_many(
     family: Any, rng: Any, arm: int, lam: float, horizon: int, star: bool, cursor: Any
 ) -> bool:
@@ -216,6 +233,7 @@ def worth_many(
 # ------------------------------------------------------------------ a rule: which arm
 
 
+@verb
 def choose(rule: Any, family: Any, limits: Any, rng: Any, period: int, remaining: int) -> int:
     """The arm to pull in this period, with ``remaining`` left; -1 to stop."""
 
@@ -223,22 +241,27 @@ def choose(rule: Any, family: Any, limits: Any, rng: Any, period: int, remaining
 # ------------------------------------------------------------------ limits: what may be, when
 
 
+@verb
 def deliver(delay: Any, family: Any, period: int) -> None:
     """Every reward that is due by this period reaches the family."""
 
 
+@verb
 def take(delay: Any, family: Any, arm: int, pull: int, reward: float, period: int) -> None:
     """Pull number ``pull`` of the arm was made: its reward reaches the family now or later."""
 
 
+@verb
 def waiting(delay: Any, arm: int) -> int:
     """Pulls of the arm whose reward is pending."""
 
 
+@verb
 def look_ahead(delay: Any, period: int) -> None:
     """Forget what the last decision assumed of arrivals."""
 
 
+@verb
 def known(delay: Any, rng: Any, arm: int, moment: int) -> int:
     """Rewards of the arm that are known at the decision ``moment`` from now if it is pulled on.
 
@@ -246,6 +269,7 @@ def known(delay: Any, rng: Any, arm: int, moment: int) -> int:
     """
 
 
+@verb
 def in_time(delay: Any, rng: Any, arm: int, pulls: int, periods: int) -> int:
     """Rewards of pending and the next ``pulls`` pulls of the arm, known by the last decision.
 
@@ -253,40 +277,46 @@ def in_time(delay: Any, rng: Any, arm: int, pulls: int, periods: int) -> int:
     """
 
 
+@verb
 def affordable(purse: Any, arm: int) -> bool:
     """Whether the arm can be paid."""
 
 
+@verb
 def may_stop(purse: Any) -> bool:
     """Whether play may end before its periods do."""
 
 
+@verb
 def pay(purse: Any, arm: int, remaining: int) -> int:
     """Pay for a pull; periods left, ``remaining`` of them but for the money."""
 
 
+@verb
 def purchases(purse: Any, arm: int, periods: int) -> int:
     """Pulls of the arm that may teach something before one more pull of it."""
 
 
+@verb
 def rich(purse: Any, remaining: int) -> bool:
     """Whether constant payoffs surely send most pulls to the arm that pays best for its money."""
 
 
+@verb
 def price(purse: Any, arm: int) -> int:
     """What a pull of the arm costs, in the units of `best_constant`."""
 
 
+@verb
 def best_constant(purse: Any, scores: Any, remaining: int) -> int:
     """First action where every pull of arm a pays ``scores[a]``; -1 to stop."""
 
 
+@verb
 def best_groups(purse: Any, work: Any, num_arms: int, periods: int) -> int:
     """First action where the first n pulls of arm a pay ``work.cells[a * stride + PAD + n]``."""
 
 
+@verb
 def draw_periods(end: Any, rng: Any, period: int, remaining: int) -> int:
     """Periods that a sampled future plays from now on, this one included."""
-
-
-globals().update({name: _refusing(globals()[name]) for name in globals().keys() - _HELPERS})

@@ -16,7 +16,7 @@ from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.memory import Work, room, work_arrays
 from irsppl.engine.families.points import Points
 from irsppl.engine.families.weights import BLOCK, LEAST_LOG, SUMS, dot, largest, log32, settle
-from irsppl.engine.verbs import INLINE, implements
+from irsppl.engine.verbs import INLINE, implements, verb
 from irsppl.inner.arrays import Floats, Ints, Singles
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
@@ -179,21 +179,21 @@ def tabulate(mass: Any, likelihood: Any, logs: Any, law: Any) -> None:
 # ------------------------------------------------------------------ verbs
 
 
+@verb
 def choose_in(
     clouds: Any, s: int, rule: Any, limits: Any, rng: Any, period: int, remaining: int
 ) -> int:
     """`choose` of a rule with replication s as its family."""
-    raise TypeError("compiled code only")
 
 
+@verb
 def _settled(clouds: Any, s: int, arm: int, total: float) -> None:
     """Weights of that sum made to add to one, their sums and the arms' means."""
-    raise TypeError("compiled code only")
 
 
+@verb
 def place_one(clouds: Any, row: int, arm: int, mu: Any, order: Any, mass: Any) -> None:
     """One row of `place`, mu with whole blocks of points and the order of each of its rows."""
-    raise TypeError("compiled code only")
 
 
 @implements(place_one, SeparateClouds)

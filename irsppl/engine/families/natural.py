@@ -14,7 +14,7 @@ import numpy as np
 
 from irsppl.engine import verbs
 from irsppl.engine.families import futures as along
-from irsppl.engine.verbs import implements
+from irsppl.engine.verbs import implements, verb
 from irsppl.inner.cpu import families, laws
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.special import TINY, beta_start, expected_gain
@@ -203,9 +203,9 @@ def _samplers(kind: Any, code: int) -> None:
         return along.bracket(code, family.xi, family.nu, family.sd, horizon)
 
 
+@verb
 def _cursor_at(family: Any, arm: int, xi: float, nu: float, lam: float) -> Any:
     """A cursor in the belief (xi, nu) of the arm."""
-    raise TypeError("compiled code only")
 
 
 @implements(_cursor_at, BetaBernoulli)
