@@ -20,6 +20,10 @@ from irsppl.beliefs._types import ArmModel, Params
 
 # Rewards drawn at each point.
 _DRAWS = 16
+# Threads play groups of clouds: calls this small are only held up where XLA shares one of them out
+# between its own threads as well.
+_UNDIVIDED = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
+_program = functools.partial(functools.partial, jax.jit, compiler_options=_UNDIVIDED)
 
 
 class CloudBatch(NamedTuple):
@@ -36,7 +40,7 @@ class CloudBatch(NamedTuple):
     number: Int[Array, " B"]  # of this move in its replication
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@_program(static_argnums=0)
 def densities(
     model: ArmModel, params: Params, rewards: Float[Array, " B"], arms: Int[Array, " B"]
 ) -> Float[Array, "B N"]:
@@ -56,7 +60,7 @@ class Weighed(NamedTuple):
     log_density: Float[Array, "C N"]  # of the posterior in unconstrained space, but for a constant
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@_program(static_argnums=0)
 def posteriors(
     model: ArmModel,
     z: Float[Array, "C N d"],
@@ -108,7 +112,7 @@ def reward_draws(model: ArmModel, params: Params, arm: Any) -> Float[Array, "D N
     return jax.vmap(draw, in_axes=(0, None))(keys, params)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@_program(static_argnums=0)
 def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
     """The first `count` clouds resampled and moved; K = 1 for separate arms."""
     size, dtype = len(clouds.seen), clouds.log_weights.dtype
@@ -136,7 +140,7 @@ def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
     return jax.lax.fori_loop(0, count, step, empty)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@_program(static_argnums=(0, 1))
 def laws(
     model: ArmModel,
     atoms: int,
