@@ -1,4 +1,4 @@
-"""`find_kernel`: the one place that decides between compiled kernels and JAX."""
+"""`find_kernel`: the one place that decides between compiled kernels and JAX for a policy."""
 
 from __future__ import annotations
 
