@@ -21,7 +21,7 @@ import irsppl
 from irsppl import engine
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._subclouds import InaccurateBeliefWarning, thin
-from irsppl.engine import clouds, renewal
+from irsppl.engine import answers, clouds, renewal
 from irsppl.engine.families import curves_of, start_of
 from irsppl.engine.families.weights import read_curve
 from irsppl.futures import draw_outcomes
@@ -195,7 +195,7 @@ def test_moved_clouds_have_the_posterior_of_a_dense_grid():
 def test_a_cloud_with_a_far_part_is_left_to_mcmc():
     """Three of 64 points far from the rest: a fitted law gives next to none there, and the new
     points' weights cannot tell. Without them the cloud is renewed."""
-    model = heavy_bandit().belief.models[0]
+    model, params = heavy_bandit().belief.models[0], heavy_bandit().belief.params[0]
     rng = np.random.default_rng(1)
     z = rng.normal([0.0, -1.0], [0.3, 0.2], (2, POINTS, 2)).astype(np.float32)
     z[0, :3, 0] += 8.0
@@ -203,7 +203,8 @@ def test_a_cloud_with_a_far_part_is_left_to_mcmc():
     rewards = np.tile(rng.standard_t(4.0, 10) * 0.4, (2, 13))[:, :128].astype(np.float32)
     seen, seeds = np.full(2, 10, np.int32), np.array([1, 2], np.uint64)
     asked = renewal.Asked(z, even, even, rewards, nothing, seen, seeds, np.zeros(2, np.int64))
-    made, good = renewal.renew(model, asked)
+    own = answers.answers(model, {n: np.asarray(x) for n, x in params.items()}, 1, np.float32)
+    made, good = renewal.renew(own, asked)
     assert good.tolist() == [False, True]
     assert 1 / np.sum(made.weights[1] ** 2) > 0.5 * POINTS
 

@@ -92,6 +92,20 @@ def posteriors(
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def at_points(
+    model: ArmModel, z: Float[Array, "N d"], rewards: Float[Array, " N"]
+) -> tuple[Float[Array, " N"], Float[Array, "N K"], Float[Array, "N K"]]:
+    """Log-priors, means and the log-likelihoods of a reward each, without loops."""
+
+    def one(z: Array, reward: Array) -> tuple[Array, Array, Array]:
+        params = model.constrain(z)
+        logs = [model.log_likelihood(params, reward, arm) for arm in _arms(model)]
+        return model.log_prior_unconstrained(z), _means(model, params), jnp.stack(logs)
+
+    return jax.vmap(one)(z, rewards)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def unconstrained(model: ArmModel, params: Params) -> Float[Array, "C N d"]:
     return jax.vmap(jax.vmap(model.unconstrain))(params)
 
@@ -140,6 +154,34 @@ def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
     return jax.lax.fori_loop(0, count, step, empty)
 
 
+@_program(static_argnums=0)
+def reward_atoms(
+    model: ArmModel, z: Float[Array, "C R d"], seeds: Int[Array, "C 2"]
+) -> Float[Array, "C K R"]:
+    """A reward of each arm at each of R unconstrained points; K = 1 for separate arms."""
+
+    def of_cloud(z: Array, seed: Array) -> Float[Array, "K R"]:
+        key = jax.random.wrap_key_data(seed.astype(jnp.uint32), impl="threefry2x32")
+        return _drawn(model, jax.vmap(model.constrain)(z), key).astype(z.dtype)
+
+    return jax.vmap(of_cloud)(z, seeds)
+
+
+def _drawn(model: ArmModel, params: Params, key: Array) -> Float[Array, "K R"]:
+    """A reward of each arm at each of R points."""
+    points = jax.tree.leaves(params)[0].shape[0]
+
+    def of_arm(arm: Any) -> Array:
+        keys = jax.random.split(key if arm is None else jax.random.fold_in(key, arm), points)
+        return jax.vmap(lambda k, p: model.sample_reward(k, p, arm))(keys, params)
+
+    return jnp.stack([of_arm(arm) for arm in _arms(model)])
+
+
+def _arms(model: ArmModel) -> list[Any]:
+    return list(range(model.num_arms)) if model.joint else [None]
+
+
 @_program(static_argnums=(0, 1))
 def laws(
     model: ArmModel,
@@ -157,8 +199,7 @@ def laws(
     along a future of atoms are then those of an experiment that exists, and have the right
     expectation exactly.
     """
-    arms = list(range(model.num_arms)) if model.joint else [None]
-    values = model.reward_values
+    arms, values = _arms(model), model.reward_values
 
     def rewards_of(params: Params, weights: Array, seed: Array) -> Float[Array, "K R"]:
         if atoms < 0:
@@ -169,12 +210,7 @@ def laws(
         levels = (jnp.arange(atoms, dtype=weights.dtype) + 0.5) / atoms * edges[-1]
         chosen = jnp.minimum(jnp.searchsorted(edges, levels), weights.shape[0] - 1)
         drawn_from = jax.tree.map(lambda leaf: leaf[chosen], params)
-
-        def of_arm(arm: Any) -> Array:
-            keys = jax.random.split(key if arm is None else jax.random.fold_in(key, arm), atoms)
-            return jax.vmap(lambda k, p: model.sample_reward(k, p, arm))(keys, drawn_from)
-
-        return jnp.stack([of_arm(arm) for arm in arms]).astype(weights.dtype)
+        return _drawn(model, drawn_from, key).astype(weights.dtype)
 
     def law_of(params: Params, weights: Array, rewards: Array, arm: Any) -> Float[Array, "R N"]:
         logs = log_likelihoods(model, params, rewards, arm)

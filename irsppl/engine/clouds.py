@@ -20,6 +20,7 @@ from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._rejuvenation import MoveState
 from irsppl.beliefs._subclouds import parts_of, too_few
 from irsppl.engine import renewal
+from irsppl.engine.answers import TOGETHER, answers, ask, padded, rows
 from irsppl.engine.families import cloud
 from irsppl.engine.families.starts import Start
 from irsppl.engine.lockstep import (
@@ -33,7 +34,6 @@ from irsppl.engine.lockstep import (
     moved,
     take_in_rows,
 )
-from irsppl.engine.renewal import TOGETHER, ask
 from irsppl.engine.situation import Situation
 from irsppl.policies.paths import Played
 
@@ -134,7 +134,11 @@ class CloudPlay:
             np.zeros(2, np.int64),
         )
         self.row = np.zeros(size)
-        self.start_z = [  # unconstrained, for fits
+        self.models = [
+            answers(model, own, count, start.held.dtype)
+            for model, own in zip(start.held.models, start.held.params, strict=True)
+        ]
+        self.start_z = [  # for fits
             np.array(ask(batch.unconstrained, model, own)) if start.moving else np.zeros((1, 0))
             for model, own in zip(start.held.models, start.held.params, strict=True)
         ]
@@ -185,9 +189,8 @@ class CloudPlay:
     def _begin(self, count: int) -> None:
         start, stage = self.start, self.stage
         begin(self.clouds, stage, self.inbox, start.weights, self.seeds, count)
-        self.params = [
-            {name: self._repeated(leaf) for name, leaf in own.items()} for own in start.held.params
-        ]
+        for model in self.models:
+            model.begin()
         self.z = [self._repeated(z) for z in self.start_z]
         self.part = self._repeated(start.part)
         every: list[Any] = [np.tile(x, (self.together, 1)) for x in start.move_state]
@@ -227,25 +230,17 @@ class CloudPlay:
 
     def _weigh(self, g: int, who: np.ndarray, enough: float) -> None:
         """Densities of the rewards that these replications bring in."""
-        full = _padded(who, self.together)
-        places = self._places(full)
-        params = {name: leaf[full, places] for name, leaf in self.params[g].items()}
-        dtype = self.move_state.inflation.dtype if self.start.moving else np.float32
-        kinds = (leaf.dtype for leaf in params.values())  # rewards have the precision of latents
-        kind = next((kind for kind in kinds if np.issubdtype(kind, np.floating)), dtype)
-        rewards = self.stage.reward[full].astype(kind)
-        arms = self.stage.arm[full].astype(np.int32)
-        logs = ask(batch.densities, self.start.held.models[g], params, rewards, arms)
+        rewards, arms = self.stage.reward[who], self.stage.arm[who]
+        logs = self.models[g].densities(who, self._places(who), rewards, arms)
         take_in_rows(self.clouds, self.stage, who, logs, self.row, enough)
 
     def _move(self, g: int, who: np.ndarray) -> None:
         """New points: by importance sampling where that does, else by MCMC."""
-        model = self.start.held.models[g]
-        if not model.has_discrete:
-            made, good = renewal.renew(model, self._asked(g, who))
+        if not self.start.held.models[g].has_discrete:
+            made, good = renewal.renew(self.models[g], self._asked(g, who))
             if good.any():
                 part = parts_of(self.start.part.shape[1])
-                self._settle(g, who[good], renewal.rows(made, good), part, np.ones(good.sum()))
+                self._settle(g, who[good], rows(made, good), part, np.ones(good.sum()))
             who = who[~good]
         for i in range(0, who.size, TOGETHER):
             self._walk(g, who[i : i + TOGETHER])
@@ -267,12 +262,12 @@ class CloudPlay:
     def _walk(self, g: int, who: np.ndarray) -> None:
         """Resampled and moved by MCMC, in a call of one size."""
         model, size = self.start.held.models[g], who.size
-        full = _padded(who, TOGETHER)
+        full = padded(who, TOGETHER)
         own, asked = self._cloud_of(full), self._asked(g, full)
         with np.errstate(divide="ignore"):
             logs = np.log(asked.before).astype(self.move_state.inflation.dtype)
         given: Any = (
-            {name: leaf[full, self._places(full)] for name, leaf in self.params[g].items()},
+            self.models[g].params(full, self._places(full)),
             logs,
             self.part[full, own].astype(np.int32),
             *asked[3:6],
@@ -282,7 +277,7 @@ class CloudPlay:
         )
         moved = ask(batch.move, model, batch.CloudBatch(*given), np.int32(size))
         z = ask(batch.unconstrained, model, moved.params)
-        z, moved = renewal.rows((z, moved), slice(size))
+        z, moved = rows((z, moved), slice(size))
         for kept, new in zip(self.move_state, moved.move_state, strict=True):
             kept[who, own[:size]] = new
         self.poor[who] |= moved.poor.any(axis=1)
@@ -300,14 +295,13 @@ class CloudPlay:
         if not self.start.held.joint:
             if np.any(made.mu[:, 1:, 0] < made.mu[:, :-1, 0]):
                 order = np.argsort(made.mu[:, :, 0], axis=1, kind="stable")
-                rows = np.arange(who.size)[:, None]
-                made, part = jax.tree.map(lambda leaf: leaf[rows, order], (made, part))
+                at = np.arange(who.size)[:, None], order
+                made, part = jax.tree.map(lambda leaf: leaf[at], (made, part))
             for s in who[clouds.slot[who] == 0]:
                 for array in (clouds.mu, clouds.mu32, clouds.likelihood, clouds.law, clouds.logs):
                     array[s + 1] = array[0]
         self.number[who] += 1
-        for name, leaf in made.params.items():
-            self.params[g][name][who, places] = leaf
+        self.models[g].settle(who, places, made.z, made.params)
         self.z[g][who, places], self.part[who, own] = made.z, part
         self.move_state.inflation[who, own] = inflation
         clouds.slot[who] = who + 1
@@ -317,16 +311,10 @@ class CloudPlay:
 
     def _laws(self, g: int, who: np.ndarray, made: renewal.Renewed) -> np.ndarray:
         """Probabilities of rewards [B, K, R, N] for plans."""
-        if not self.start.atoms:
+        atoms = self.start.atoms
+        if not atoms:
             return np.zeros((who.size, made.mu.shape[2], 0, made.mu.shape[1]), np.float32)
         weights = made.weights.astype(self.move_state.inflation.dtype)
-        seeds = np.stack([self.seeds[who] & _LOW, 2**31 + self.number[who].astype(np.uint64)], 1)
-        model, parts = self.start.held.models[g], []
-        for given, size in renewal.in_calls((made.params, weights, seeds.astype(np.uint32))):
-            parts.append(ask(batch.laws, model, self.start.atoms, *given, np.int32(size))[:size])
-        return np.concatenate(parts)
-
-
-def _padded(who: np.ndarray, size: int) -> np.ndarray:
-    """So many, the last one again and again."""
-    return who[np.minimum(np.arange(size), who.size - 1)]
+        number = np.uint64(2**31) + self.number[who].astype(np.uint64)
+        seeds = (self.seeds[who] << np.uint64(32)) | number
+        return self.models[g].laws(who, self._places(who), made.z, weights, seeds, atoms)

@@ -4,14 +4,12 @@ A Gaussian with wide tails is fitted to a cloud; evenly spread points are taken 
 by the posterior given all data over the density they come from. That costs one posterior density a
 point, where MCMC needs many, and leaves no copies. Where the weights come out uneven, the next fit
 is to these points; clouds that stay uneven (many latents, several humps) are for MCMC to move.
-Only the user's model is asked by XLA: what is done here to a cloud depends on nothing but itself.
+What is done here to a cloud depends on nothing but itself.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -19,8 +17,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._moves import kronecker
+from irsppl.engine.answers import Answers, rows
 from irsppl.inner.arrays import Floats, Ints, Singles, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL, seed_state, uniform
@@ -42,8 +40,6 @@ _RIDGE: Final = 1e-4
 _PEAKED: Final = 2.5
 # Shifts of the lattice that proposals are taken from.
 _SHIFTS: Final = 64
-# Clouds in one XLA call, always: one program, which no grouping can change.
-TOGETHER: Final = 16
 
 
 class Asked(NamedTuple):
@@ -62,36 +58,13 @@ class Asked(NamedTuple):
 class Renewed(NamedTuple):
     """Points of C clouds."""
 
-    params: dict[str, np.ndarray]  # [C, N, ...]
+    params: dict[str, np.ndarray]  # [C, N, ...]; empty where nobody needs them
     z: NDArray[np.floating]  # [C, N, d]
     mu: NDArray[np.floating]  # [C, N, K]
     weights: Floats  # [C, N], adding to one
 
 
-# Programs with loops that run at once in two threads can wait for each other for ever.
-_one_program = threading.Lock()
-
-
-def ask(program: Callable[..., Any], *given: Any) -> Any:
-    """What an XLA program answers, as NumPy arrays."""
-    with _one_program:
-        return jax.tree.map(np.asarray, program(*given))
-
-
-def rows(of: Any, which: Any) -> Any:
-    """Some of the clouds."""
-    return jax.tree.map(lambda leaf: leaf[which], of)
-
-
-def in_calls(given: Any) -> Iterator[tuple[Any, int]]:
-    """Arrays of all clouds cut into calls of one size, and how many of a call are not padding."""
-    count = len(jax.tree.leaves(given)[0])
-    for i in range(0, count, TOGETHER):
-        which = np.minimum(np.arange(i, i + TOGETHER), count - 1)
-        yield rows(given, which), min(TOGETHER, count - i)
-
-
-def renew(model: Any, asked: Asked) -> tuple[Renewed, NDArray[np.bool_]]:
+def renew(model: Answers, asked: Asked) -> tuple[Renewed, NDArray[np.bool_]]:
     """New points for all, and which of them are good enough."""
     points = asked.z.shape[1]
     made, ess, peaked = _proposed(model, asked, 0)
@@ -107,7 +80,7 @@ def renew(model: Any, asked: Asked) -> tuple[Renewed, NDArray[np.bool_]]:
     return made, (ess >= _WANTED * points) & ~peaked
 
 
-def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, Any, Any]:
+def _proposed(model: Answers, asked: Asked, turn: int) -> tuple[Renewed, Any, Any]:
     """Points of laws fitted to what is asked for, weighed; their effective sizes [C], and where
     the clouds were peaked [C]."""
     clouds, points, dim = asked.z.shape
@@ -126,11 +99,7 @@ def _proposed(model: Any, asked: Asked, turn: int) -> tuple[Renewed, Any, Any]:
         log_proposal,
         peaked,
     )
-    parts: list[batch.Weighed] = []
-    for given, size in in_calls((z, asked.rewards, asked.arms, asked.seen)):
-        given[3][size:] = 0  # padding has seen nothing: it costs nothing
-        parts.append(rows(ask(batch.posteriors, model, *given), slice(size)))
-    found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    found = model.posteriors(z, asked.rewards, asked.arms, asked.seen)
     weights, ess = np.empty((clouds, points)), np.empty(clouds)
     _weigh(found.log_density, log_proposal, weights, ess)
     return Renewed(found.params, z, found.mu, weights), ess, peaked

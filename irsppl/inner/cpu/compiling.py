@@ -16,7 +16,9 @@ import hashlib
 import os
 import pathlib
 import pickle
+import sys
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -228,3 +230,18 @@ def njit(cache: bool = False, **options: Any) -> Callable[[Any], Any]:
         return compiled
 
     return compile
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """The names that a generated module defines. Its file lies beside what is compiled of it."""
+    name = f"model-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    place = folder()
+    path = os.path.join(place, f"{name}.txt") if place else f"<{name}>"
+    if place and not os.path.exists(path):
+        with tempfile.NamedTemporaryFile("w", dir=place, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    module = types.ModuleType(f"{__package__}.{name}")
+    sys.modules[module.__name__] = module  # where numba looks for it when it reads the kernel again
+    exec(compile(text, path, "exec"), module.__dict__)
+    return module.__dict__

@@ -1,0 +1,288 @@
+"""What play of clouds asks of a user's model, and who answers: kernels of its own, or XLA.
+
+Play holds C clouds of a model in each of S replications. Both classes keep their points in whatever
+form serves them, and answer alike, up to rounding; neither lets one cloud's answer depend on who
+else asks.
+"""
+
+from __future__ import annotations
+
+import abc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from irsppl.beliefs import _batch as batch
+from irsppl.engine.densities import Densities, transcribed
+from irsppl.engine.families.weights import SUMS, largest
+from irsppl.inner.arrays import Ints
+from irsppl.inner.cpu.compiling import njit
+from irsppl.inner.cpu.elementary import functions
+from irsppl.inner.cpu.rng import KERNEL
+
+# Clouds in one XLA call, always: one program, which no grouping can change.
+TOGETHER: Final = 16
+_exp = functions(np.float32)["exp"]
+
+
+class Weighed(NamedTuple):
+    """Points of B clouds, and how the posterior sees them."""
+
+    params: dict[str, np.ndarray]  # [B, N, ...]; empty where nobody needs them
+    mu: NDArray[np.floating]  # [B, N, K]; K = 1 for separate arms
+    log_density: NDArray[np.floating]  # [B, N] in unconstrained space, but for a constant
+
+
+# Programs with loops that run at once in two threads can wait for each other for ever.
+_one_program = threading.Lock()
+
+
+def ask(program: Callable[..., Any], *given: Any) -> Any:
+    """What an XLA program answers, as NumPy arrays."""
+    with _one_program:
+        return jax.tree.map(np.asarray, program(*given))
+
+
+def rows(of: Any, which: Any) -> Any:
+    """Some of the clouds."""
+    return jax.tree.map(lambda leaf: leaf[which], of)
+
+
+def padded(who: np.ndarray, size: int) -> np.ndarray:
+    """So many, the last one again and again."""
+    return who[np.minimum(np.arange(size), who.size - 1)]
+
+
+def in_calls(given: Any) -> Iterator[tuple[Any, int]]:
+    """Arrays of all clouds cut into calls of one size, and how many of a call are not padding."""
+    every = np.arange(len(jax.tree.leaves(given)[0]))
+    for i in range(0, every.size, TOGETHER):
+        own = every[i : i + TOGETHER]
+        yield rows(given, padded(own, TOGETHER)), own.size
+
+
+def answers(model: Any, params: dict[str, np.ndarray], copies: int, dtype: Any) -> Answers:
+    """params [C, N, ...]: where the points of all replications start."""
+    own = transcribed(model, np.dtype(dtype))
+    if own is None:
+        return ByXla(model, params, copies, dtype)
+    return ByKernels(own, np.array(ask(batch.unconstrained, model, params)), copies)
+
+
+class Answers(abc.ABC):
+    """A model's points in S replications. Clouds are named by their replications and places among
+    the C, [B] each."""
+
+    model: Any
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """All points where they start."""
+
+    @abc.abstractmethod
+    def settle(self, who: Ints, places: Ints, z: Any, params: Any) -> None:
+        """New points of clouds, [B, N, ...], in both spaces, as `posteriors` or a move has them."""
+
+    @abc.abstractmethod
+    def params(self, who: Ints, places: Ints) -> dict[str, np.ndarray]:
+        """Points as the model calls them, [B, N, ...]."""
+
+    @abc.abstractmethod
+    def densities(self, who: Ints, places: Ints, rewards: Any, arms: Any) -> NDArray[np.floating]:
+        """Log-densities [B, N] of one reward of each cloud at its points."""
+
+    @abc.abstractmethod
+    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Weighed:
+        """Of unconstrained points [B, N, d], given the first seen [B] of rewards [B, L]."""
+
+    @abc.abstractmethod
+    def laws(
+        self, who: Ints, places: Ints, z: Any, weights: Any, seeds: Any, atoms: int
+    ) -> NDArray[np.floating]:
+        """Probabilities [B, K, R, N] of R rewards for plans (see `irsppl.beliefs._batch.laws`), at
+        points z [B, N, d] that have been settled; weights [B, N], seeds [B]."""
+
+
+class ByXla(Answers):
+    """For any model."""
+
+    def __init__(self, model: Any, params: dict[str, np.ndarray], copies: int, dtype: Any):
+        self.model, self._start, self._copies = model, params, copies
+        # Rewards have the precision of the latents.
+        kinds = (leaf.dtype for leaf in params.values())
+        self._dtype = next((kind for kind in kinds if np.issubdtype(kind, np.floating)), dtype)
+        self._size = copies
+
+    def begin(self) -> None:
+        def copied(leaf: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(leaf, (self._copies, *leaf.shape)).copy()
+
+        self._params = {name: copied(leaf) for name, leaf in self._start.items()}
+
+    def settle(self, who: Ints, places: Ints, z: Any, params: Any) -> None:
+        for name, leaf in params.items():
+            self._params[name][who, places] = leaf
+
+    def params(self, who: Ints, places: Ints) -> dict[str, np.ndarray]:
+        return {name: leaf[who, places] for name, leaf in self._params.items()}
+
+    def densities(self, who: Ints, places: Ints, rewards: Any, arms: Any) -> NDArray[np.floating]:
+        every = np.arange(who.size)
+        full = padded(every, self._size)
+        given = self.params(who[full], places[full])
+        numbers = rewards[full].astype(self._dtype), arms[full].astype(np.int32)
+        return ask(batch.densities, self.model, given, *numbers)[: who.size]
+
+    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Weighed:
+        parts = []
+        for given, size in in_calls((z, rewards, arms, seen)):
+            given[3][size:] = 0  # padding has seen nothing: it costs nothing
+            parts.append(rows(ask(batch.posteriors, self.model, *given), slice(size)))
+        found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return Weighed(*found)
+
+    def laws(
+        self, who: Ints, places: Ints, z: Any, weights: Any, seeds: Any, atoms: int
+    ) -> NDArray[np.floating]:
+        parts = []
+        words = np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], 1)
+        for given, size in in_calls((self.params(who, places), weights, words.astype(np.uint32))):
+            made = ask(batch.laws, self.model, atoms, *given, np.int32(size))
+            parts.append(made[:size])
+        return np.concatenate(parts)
+
+
+class ByKernels(Answers):
+    """For models that could be transcribed: only rewards for plans are drawn by XLA."""
+
+    def __init__(self, own: Densities, z: NDArray[np.floating], copies: int):
+        self.model, self._own = own.model, own
+        self._start, self._start_z, self._clouds = own.points(z).features, z, len(z)
+        self._features = np.empty((copies, *self._start.shape), own.dtype)
+        self._z = np.empty((copies, *z.shape), own.dtype)
+
+    def begin(self) -> None:
+        self._features[:], self._z[:] = self._start, self._start_z
+
+    def settle(self, who: Ints, places: Ints, z: Any, params: Any) -> None:
+        self._features[who, places] = self._own.points(z).features
+        self._z[who, places] = z
+
+    def params(self, who: Ints, places: Ints) -> dict[str, np.ndarray]:
+        return self._own.named(self._own.points(self._z[who, places]))
+
+    def densities(self, who: Ints, places: Ints, rewards: Any, arms: Any) -> NDArray[np.floating]:
+        rewards = rewards[:, None]
+        one = np.ones(who.size, np.int64)
+        return self._rows(who, places, arms[:, None], rewards, one)[:, 0]
+
+    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Weighed:
+        found, own = self._own.points(z), self._own
+        every, kinds = np.arange(len(z)), own.kinds(arms, rewards)
+        sums = own.rows(found.features, every, kinds, rewards, seen.astype(np.int64), True)[:, 0]
+        logs = found.prior + sums
+        return Weighed({}, found.mu, np.where(np.isnan(logs), -np.inf, logs))
+
+    def laws(
+        self, who: Ints, places: Ints, z: Any, weights: Any, seeds: Any, atoms: int
+    ) -> NDArray[np.floating]:
+        arms = self.model.num_arms
+        if atoms < 0:
+            values = np.asarray(self.model.reward_values, weights.dtype)
+            rewards = np.broadcast_to(values, (who.size, arms, values.size))
+        else:
+            chosen = np.empty((who.size, atoms), np.int64)
+            _spread(weights, chosen)
+            points = np.take_along_axis(z, chosen[:, :, None], axis=1)
+            rewards = self._drawn(points, seeds)
+        count = np.full(who.size * arms, rewards.shape[2], np.int64)
+        flat = np.ascontiguousarray(rewards.reshape((-1, rewards.shape[2])))
+        kinds = np.broadcast_to(np.tile(np.arange(arms), who.size)[:, None], flat.shape)
+        own = np.repeat(who, arms), np.repeat(places, arms)
+        logs = self._rows(*own, kinds, flat, count).astype(np.float32, copy=False)
+        out = logs.reshape((who.size, arms, *logs.shape[1:]))
+        _as_laws(
+            out, weights.astype(np.float32, copy=False), atoms < 0, np.empty(z.shape[1], np.float32)
+        )
+        return out
+
+    def _drawn(self, points: Any, seeds: Any) -> Any:
+        """A reward of each arm at each of R points."""
+        found = self._own.draws(points, seeds)
+        if found is not None:
+            return found
+        low = np.uint64(2**32 - 1)
+        words = np.stack([seeds >> np.uint64(32), seeds & low], 1).astype(np.uint32)
+        parts = []
+        for given, size in in_calls((points, words)):
+            parts.append(ask(batch.reward_atoms, self.model, *given)[:size])
+        return np.concatenate(parts)
+
+    def _rows(self, who: Ints, places: Ints, arms: Any, rewards: Any, counts: Ints) -> Any:
+        features = self._features.reshape((-1, *self._features.shape[2:]))
+        kinds = self._own.kinds(arms, rewards)
+        return self._own.rows(features, who * self._clouds + places, kinds, rewards, counts)
+
+
+@njit(**KERNEL)
+def _spread(weights: Any, out: Any) -> None:
+    """For each cloud [B, N], points [B, R] that are spread evenly over its weights."""
+    for b in range(out.shape[0]):
+        total = 0.0
+        for j in range(weights.shape[1]):
+            total += weights[b, j]
+        point, running = 0, np.float64(weights[b, 0])
+        for r in range(out.shape[1]):
+            level = (r + 0.5) / out.shape[1] * total
+            while running < level and point < weights.shape[1] - 1:
+                point += 1
+                running += weights[b, point]
+            out[b, r] = point
+
+
+@njit(**SUMS)
+def _row_as_shares(row: Any, top: Any, weights: Any) -> Any:
+    """Likelihoods as shares of the largest; what is expected of them."""
+    expected = np.float32(0.0)
+    for j in range(row.size):
+        fit = _exp(row[j] - top)
+        row[j] = fit
+        expected += fit * weights[j]
+    return expected
+
+
+@njit(**KERNEL)
+def _as_laws(logs: Any, weights: Any, exact: bool, total: Any) -> None:
+    """Log-densities [B, K, R, N] into probabilities, in place; total [N] is work.
+
+    exact: they are all rewards that there are. Else an atom stands for 1 / R of what is expected.
+    """
+    for b in range(logs.shape[0]):
+        for k in range(logs.shape[1]):
+            total[:] = np.float32(0.0)
+            for r in range(logs.shape[2]):
+                row = logs[b, k, r]
+                if exact:
+                    for j in range(row.size):
+                        row[j] = _exp(row[j])
+                    continue
+                top = largest(row)
+                if not top > -np.inf:
+                    row[:] = np.float32(0.0)
+                    continue
+                expected = _row_as_shares(row, top, weights[b])
+                for j in range(row.size):
+                    row[j] /= expected
+                    total[j] += row[j]
+            if exact:
+                continue
+            even = np.float32(1.0 / logs.shape[2])
+            for r in range(logs.shape[2]):
+                row = logs[b, k, r]
+                for j in range(row.size):
+                    # A point at which no atom is possible has no law: all alike.
+                    row[j] = row[j] / total[j] if total[j] > 0.0 else even

@@ -1,0 +1,393 @@
+"""Users' models in kernels of their own: what JAX says of them, without JAX.
+
+Generated code is run as plain Python for most models, which needs no compiler; two are compiled.
+Statistical tests fix their seeds; fresh ones would raise a false alarm with probability 0.1 percent
+each.
+"""
+
+import functools
+import math
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import special, stats
+
+import irsppl
+from irsppl import engine
+from irsppl.beliefs import _batch as batch
+from irsppl.engine import answers, densities
+from irsppl.engine.densities import Densities, transcribed
+from irsppl.engine.transcribe import POINT, Program, Untranscribable
+from irsppl.futures import draw_outcomes
+from irsppl.inner.cpu import compiling
+from irsppl.inner.cpu.elementary import functions
+from irsppl.inner.cpu.rng import KERNEL, streams
+from irsppl.models import read_arm
+from irsppl.policies import find_policy
+
+from .test_lockstep import heavy_bandit, heavy_futures, leaning
+from .test_zoo import ZOO, read
+
+SINGLE = np.dtype(np.float32)
+
+# Reward laws, each at a positive latent.
+LAWS = {
+    "normal": lambda a: dist.Normal(a, 1.0),
+    "student-t": lambda a: dist.StudentT(4.0, a, 1.0),
+    "log-normal": lambda a: dist.LogNormal(a, 0.5),
+    "laplace": lambda a: dist.Laplace(a, 1.0),
+    "logistic": lambda a: dist.Logistic(a, 1.0),
+    "gumbel": lambda a: dist.Gumbel(a, 1.0),
+    "half-normal": lambda a: dist.HalfNormal(a),
+    "exponential": lambda a: dist.Exponential(a),
+    "gamma": lambda a: dist.Gamma(a + 1.0, 2.0),
+    "inverse-gamma": lambda a: dist.InverseGamma(3.0, a),
+    "weibull": lambda a: dist.Weibull(a, 2.0),
+    "uniform": lambda a: dist.Uniform(0.0, a),
+    "beta": lambda a: dist.Beta(a, 2.0),
+    "poisson": lambda a: dist.Poisson(a),
+    "negative binomial": lambda a: dist.NegativeBinomial2(a, 2.0),
+    "no claims": lambda a: dist.ZeroInflatedPoisson(0.3, a),
+    "geometric": lambda a: dist.Geometric(probs=a / (1 + a)),
+    # These have densities in kernels, and draws in XLA.
+    "truncated": lambda a: dist.TruncatedNormal(a, 1.0, low=0.0),
+    "mixture": lambda a: dist.MixtureSameFamily(
+        dist.Categorical(probs=jnp.array([0.3, 0.7])), dist.Normal(jnp.array([0.0, 1.0]) * a, 1.0)
+    ),
+}
+# Its mean is a sum over hundreds of nodes.
+FOR_XLA = {"response_time"}
+DRAWN_BY_XLA = {"truncated", "mixture"}
+
+
+def arm_of(law):
+    def arm(reward=None):
+        numpyro.sample("reward", law(numpyro.sample("a", dist.LogNormal(0.0, 0.3))), obs=reward)
+
+    return arm
+
+
+def in_python(text):
+    """`from_text` without a compiler."""
+    decorator = "from irsppl.inner.cpu.compiling import njit\n"
+    assert decorator in text
+    names = {}
+    exec(text.replace(decorator, "njit = lambda **options: lambda code: code\n"), names)
+    return names
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    monkeypatch.setattr(densities, "from_text", in_python)
+
+
+def compared(model, own, rewards, rng):
+    """What kernels and JAX say of a few points, and of rewards [L] of each arm there."""
+    z = rng.normal(size=(1, 5, model.dim)).astype(SINGLE)
+    found, arms = own.points(z), model.num_arms
+    given = np.broadcast_to(rewards.astype(SINGLE), (arms, len(rewards)))
+    kinds = own.kinds(np.arange(arms)[:, None], given)
+    which, counts = np.zeros(arms, np.int64), np.full(arms, len(rewards))
+    each = own.rows(found.features, which, kinds, given, counts)  # [K, L, N]
+    sums = own.rows(found.features, which, kinds, given, counts, together=True)
+    np.testing.assert_allclose(sums[:, 0], each.sum(axis=1), rtol=1e-5, atol=1e-5)
+
+    def exactly(z, reward):
+        params = model.constrain(z)
+        arms = range(model.num_arms) if model.joint else [None]
+        logs = jnp.stack([model.log_likelihood(params, reward, arm) for arm in arms])
+        means = jnp.stack([model.mean(params, arm) for arm in arms])
+        return model.log_prior_unconstrained(z), means, logs, params
+
+    every = jax.jit(jax.vmap(jax.vmap(exactly, (None, 0)), (0, None)))
+    prior, mu, logs, params = jax.tree.map(np.asarray, every(z[0], jnp.asarray(given[0])))
+    np.testing.assert_allclose(found.prior[0], prior[:, 0], rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(found.mu[0], mu[:, 0], rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(
+        np.moveaxis(each, 2, 0), np.moveaxis(logs, 2, 1), rtol=3e-5, atol=3e-5
+    )
+    for name, leaf in own.named(found).items():
+        np.testing.assert_allclose(leaf[0], params[name][:, 0], rtol=1e-5, atol=1e-6)
+        assert leaf.dtype == params[name].dtype
+    return logs
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_densities_and_draws_of_laws(law, plain):
+    model = read_arm(arm_of(LAWS[law]))
+    own = Densities(model, SINGLE)
+    point = np.zeros((1, 1500, 1), np.float32)
+    sample = jax.jit(jax.vmap(lambda key: model.sample_reward(key, model.constrain(point[0, 0]))))
+    drawn = np.asarray(sample(jax.random.split(jax.random.key(1), 1500)))
+    # Some that may be, one that may not (or may, where all numbers may), and none.
+    rewards = np.array([*drawn[:5], -2.5, np.inf])
+    logs = compared(model, own, rewards, np.random.default_rng(3))
+    assert np.isfinite(logs[:, :5]).any() and np.isneginf(logs[:, -1]).all()
+    mine = own.draws(point, np.array([7], np.uint64))
+    assert (mine is None) == (law in DRAWN_BY_XLA)
+    if mine is not None:
+        assert stats.ks_2samp(mine[0, 0], drawn).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("path", ZOO, ids=lambda path: path.stem)
+def test_the_zoo(path, plain):
+    """Whatever a model does, kernels either say the same, or there are none and XLA plays."""
+    for model in read(path)[1]:
+        if model.has_discrete or not model.dim:
+            assert transcribed(model, SINGLE) is None
+            continue
+        if path.stem in FOR_XLA:
+            with pytest.raises(Untranscribable, match="operations"):
+                Densities(model, SINGLE)
+            continue
+        own = Densities(model, SINGLE)
+        values = model.reward_values
+        rewards = np.array([model.support.inside]) if values is None else np.asarray(values)
+        compared(model, own, rewards, np.random.default_rng(4))
+
+
+def traced(function, *given):
+    """Elements of what a program returns, where all that it is given is known."""
+    program = Program()
+    return program.run(jax.make_jaxpr(function)(*given), *map(program.known, given))
+
+
+def test_operations_on_what_is_known_are_those_of_jax():
+    x = np.array([[1.5, -2.0, 0.5], [3.0, 0.25, -1.0]], np.float32)
+    of = {
+        "sums and products": lambda x: (x.sum(0), x.prod(1), x.max(), x.min(1), jnp.cumsum(x, 1)),
+        "matrices": lambda x: (x @ x.T, jnp.einsum("ij,kj->ik", x, x), x.T.reshape(-1)),
+        "pieces": lambda x: (x[1], x[:, ::2], x[::-1], x[jnp.array([1, 0, 1])], jnp.pad(x, 1)),
+        "choices": lambda x: (
+            jnp.where(x > 0, x, -x),
+            jnp.sign(x),
+            jnp.clip(x, -1, 1),
+            x**3,
+            x**-2,
+        ),
+        "a loop": lambda x: jax.lax.scan(lambda c, row: (c + row, c * row), x[0], x),
+        "a branch": lambda x: jax.lax.cond(x[0, 0] > 1, lambda: x, lambda: -x),
+        "whole numbers": lambda x: (jnp.arange(3) % 2, x.astype(int) + 1, (x > 0) & (x < 1)),
+        "equations": lambda x: (
+            jnp.linalg.cholesky(x.T @ x + jnp.eye(3)),
+            jax.scipy.linalg.solve_triangular(x[:, :2], x[:, 1:], lower=True),
+            jax.scipy.linalg.solve_triangular(x[:, :2], x[:, 1:], trans=1),
+        ),
+        "lists": lambda x: (jnp.stack([x, x + 1]), jnp.concatenate([x, x], 1), jnp.square(x)),
+    }
+    for name, function in of.items():
+        exact = jax.tree.leaves(jax.jit(function)(x))
+        for mine, its in zip(traced(function, x), exact, strict=True):
+            assert mine.shape == its.shape, name
+            np.testing.assert_allclose(mine.astype(float), its, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        jnp.sort,
+        lambda x: jax.lax.while_loop(lambda y: y[0] < 100, lambda y: y * 2, x),
+        lambda x: jnp.linalg.svd(jnp.outer(x, x)),
+        lambda x: x[jnp.argmax(x)],
+        lambda x: jax.random.normal(jax.random.key(0), (3,)) + x,
+    ],
+)
+def test_what_has_no_scalar_code_says_so(function):
+    program = Program()
+    x = np.array([program.leaf(f"z{i}", POINT) for i in range(3)], object)
+    with pytest.raises(Untranscribable):
+        program.run(jax.make_jaxpr(function)(np.ones(3, np.float32)), x)
+
+
+# ---- compiled
+
+
+def test_elementary_functions():
+    """To a few of the last digits, and for what is infinite, zero or no number as NumPy has it."""
+    exact = {
+        "exp": np.exp,
+        "log": np.log,
+        "log1p": np.log1p,
+        "expm1": np.expm1,
+        "logistic": special.expit,
+        "tanh": np.tanh,
+        "logit": special.logit,
+    }
+    rng = np.random.default_rng(0)
+    size = np.exp(rng.uniform(-25, 4.4, 3000))
+    near = rng.uniform(0, 1, 3000)
+    odd = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0])
+    for dtype in (np.float32, np.float64):
+        codes = functions(dtype)
+        for name, its in exact.items():
+            code = codes[name]
+
+            @compiling.njit(**(KERNEL | {"cache": False}), fastmath={"contract"})
+            def run(x, out, code=code):
+                for j in range(x.size):
+                    out[j] = code(x[j])
+
+            x = np.concatenate([size, -size, near, -near, odd]).astype(dtype)
+            out = np.empty_like(x)
+            run(x, out)
+            with np.errstate(all="ignore"):
+                want = its(x.astype(np.longdouble if name != "logit" else np.float64))
+            want = want.astype(np.float64)
+            # What numbers of this type cannot hold in full is zero.
+            want[np.abs(want) < np.finfo(dtype).tiny] = 0
+            same = np.isfinite(want) & (np.abs(want) <= np.finfo(dtype).max)
+            few = (16 if name == "logit" else 4) * np.finfo(dtype).eps
+            np.testing.assert_allclose(
+                out[same], want[same], rtol=few, atol=few * (name == "logit"), err_msg=name
+            )
+            finite = np.isfinite(out[~same])
+            assert not finite.any(), name
+            assert np.array_equal(np.isnan(out), np.isnan(want)), name
+            assert np.array_equal(np.isposinf(out[-8:]), np.isposinf(want[-8:])), name
+
+
+@functools.cache
+def models():
+    one = heavy_bandit().belief.models[0]
+    return one, irsppl.from_numpyro_joint(leaning, num_arms=2, num_particles=16).model
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["many rewards", "few rewards, joint"])
+def test_kernels_and_xla_answer_alike(which):
+    model, rng = models()[which], np.random.default_rng(6)
+    arms = model.num_arms
+    z = rng.normal(size=(2, 40, 2)).astype(np.float32)
+    params = jax.tree.map(np.asarray, jax.vmap(jax.vmap(model.constrain))(z))
+    own = answers.answers(model, params, 3, np.float32)
+    other = answers.ByXla(model, params, 3, np.float32)
+    assert isinstance(own, answers.ByKernels)
+    who, places = np.array([2, 0, 2]), np.array([0, 1, 1])
+    many = model.reward_values is None
+    new = rng.normal(size=(3, 40, 2)).astype(np.float32)
+    rewards = rng.normal(size=(3, 128)) if many else rng.integers(0, 2, (3, 128))
+    rewards, pulled = rewards.astype(np.float32), rng.integers(0, arms, (3, 128)).astype(np.int32)
+    seen = np.array([5, 0, 70], np.int32)
+    weights = rng.dirichlet(np.ones(40), 3).astype(np.float32)
+    seeds = np.array([3, 4, 5], np.uint64)
+    found = []
+    for by in (own, other):
+        by.begin()
+        now = by.posteriors(new, rewards, pulled, seen)
+        by.settle(
+            who, places, new, jax.tree.map(np.asarray, jax.vmap(jax.vmap(model.constrain))(new))
+        )
+        logs = by.densities(who, places, rewards[:, 0].astype(float), pulled[:, 0])
+        still = by.densities(np.array([1]), np.array([1]), rewards[:1, 0], pulled[:1, 0])
+        laws = by.laws(who, places, new, weights, seeds, 32 if many else -1)
+        assert laws.shape == (3, arms, 32 if many else 2, 40)
+        found.append((*now[1:], logs, still, by.params(who, places), *([] if many else [laws])))
+        # Both are laws; of many rewards, those that are drawn differ.
+        np.testing.assert_allclose(laws.sum(axis=2), 1, rtol=1e-4)
+    for mine, its in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-4, atol=1e-4)
+
+
+def test_atoms_drawn_by_kernels_are_those_of_xla():
+    """The mean reward of plans at each point, over 400 clouds: as far apart as chance allows."""
+    model = models()[0]
+    rng = np.random.default_rng(8)
+    z = np.tile(rng.normal(size=(1, 32, 2)).astype(np.float32), (400, 1, 1))
+    own, seeds = transcribed(model, SINGLE), np.arange(400, dtype=np.uint64)
+    mine = own.draws(z, seeds)[:, 0]
+    words = np.stack([seeds, seeds + 1], axis=1).astype(np.uint32)
+    its = np.asarray(batch.reward_atoms(model, z, words))[:, 0]
+    assert mine.shape == its.shape == (400, 32)
+    for point in range(0, 32, 8):
+        assert stats.ks_2samp(mine[:, point], its[:, point]).pvalue > 2.5e-4
+    assert len(np.unique(mine)) == mine.size, "no draw is made twice"
+
+
+def test_play_by_kernels_is_play_by_xla(monkeypatch):
+    """Thompson sampling draws nothing from the model: rounding may turn a decision, hardly more."""
+    rewards, seeds = heavy_futures()
+    assert transcribed(heavy_bandit().belief.models[0], SINGLE) is not None
+    mine = engine.kernel(find_policy("ts"), heavy_bandit()).played(rewards, seeds)
+    monkeypatch.setattr(answers, "transcribed", lambda model, dtype: None)
+    its = engine.kernel(find_policy("ts"), heavy_bandit()).played(rewards, seeds)
+    same = (mine.arms == its.arms).all(axis=1)
+    assert same.mean() >= 0.8 and np.allclose(mine.ess[same], its.ess[same], rtol=0.05)
+
+
+def test_a_model_without_kernels_is_played_by_xla():
+    def skewed(reward=None):
+        place = numpyro.sample("place", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("reward", dist.Normal(jnp.sort(place)[1], 0.3), obs=reward)
+
+    belief = irsppl.from_numpyro(skewed, num_arms=2, representation="particles", num_particles=64)
+    assert transcribed(belief.models[0], SINGLE) is None
+    bandit = irsppl.Bandit(belief, 6).trimmed(6)
+    futures = draw_outcomes(bandit, jax.random.key(3), 0, 4)
+    kernel = engine.kernel(find_policy("ts"), bandit)
+    made = kernel.played(np.asarray(futures.rewards), streams((0, 1), 2, 0, 4))
+    assert made.arms.shape == (4, 6) and made.arms.min() >= 0
+
+
+def test_wrong_kernels_are_not_used(monkeypatch):
+    """Whatever an operation may come to mean: what JAX does not confirm is left to XLA."""
+    model = read_arm(arm_of(lambda a: dist.Gumbel(a, 1.0)))
+    monkeypatch.setattr(
+        densities, "from_text", lambda text: in_python(text.replace(" = exp(", " = 2.0 + exp("))
+    )
+    assert transcribed.__wrapped__(model, SINGLE) is None
+    monkeypatch.setattr(densities, "from_text", in_python)
+    assert transcribed.__wrapped__(model, SINGLE) is not None
+
+
+def test_models_that_differ_in_numbers_share_their_kernels(monkeypatch):
+    texts = []
+    monkeypatch.setattr(densities, "from_text", lambda text: texts.append(text) or in_python(text))
+    for at, noise in ((0.0, 1.0), (2.5, 0.7)):
+
+        def arm(reward=None, at=at, noise=noise):
+            place = numpyro.sample("place", dist.Normal(at, 3 * noise + 0.2))
+            numpyro.sample("reward", dist.StudentT(3.0 + noise, place, noise), obs=reward)
+
+        Densities(read_arm(arm), SINGLE)
+    kernels, draws, *others = texts
+    assert others == [kernels, draws]
+
+
+def test_a_second_process_reads_kernels_from_disk(tmp_path):
+    code = """
+import numpy as np
+from irsppl.inner.cpu.compiling import from_text
+text = '''import numpy as np
+from irsppl.inner.cpu.compiling import njit
+from irsppl.inner.cpu.rng import KERNEL
+
+@njit(**KERNEL)
+def twice(x):
+    for j in range(x.size):
+        x[j] *= 2.0
+'''
+x = np.ones(3)
+twice = from_text(text)["twice"]
+twice(x)
+print(x.sum(), sum(twice.stats.cache_hits.values()))
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    hits = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        total, count = done.stdout.split()
+        assert math.isclose(float(total), 6.0)
+        hits.append(int(count))
+    assert hits == [0, 1]
