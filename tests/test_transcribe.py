@@ -6,6 +6,7 @@ each.
 """
 
 import functools
+import itertools
 import math
 import os
 import subprocess
@@ -32,7 +33,7 @@ from irsppl.inner.cpu.rng import KERNEL, streams
 from irsppl.models import read_arm
 from irsppl.policies import find_policy
 
-from .test_lockstep import heavy_bandit, heavy_futures, leaning
+from .test_lockstep import heavy, heavy_bandit, heavy_futures, leaning
 from .test_zoo import ZOO, read
 
 SINGLE = np.dtype(np.float32)
@@ -85,7 +86,15 @@ def in_python(text):
 
 @pytest.fixture
 def plain(monkeypatch):
+    def add_rows(row, features, which, kinds, rewards, counts, tables, together, out):
+        for b, n in itertools.product(range(len(which)), range(rewards.shape[1])):
+            if n < counts[b]:
+                to = out[b, 0 if together else n]
+                row(features[which[b]], kinds[b, n], rewards[b, n], *tables, to)
+
     monkeypatch.setattr(densities, "from_text", in_python)
+    monkeypatch.setattr(densities, "address_of", lambda row, types: row)
+    monkeypatch.setattr(densities, "_add_rows", add_rows)
 
 
 def compared(model, own, rewards, rng):
@@ -265,7 +274,7 @@ def test_kernels_and_xla_answer_alike(which):
     arms = model.num_arms
     z = rng.normal(size=(2, 40, 2)).astype(np.float32)
     params = jax.tree.map(np.asarray, jax.vmap(jax.vmap(model.constrain))(z))
-    own = answers.answers(model, params, 3, np.float32)
+    (own,), _ = answers.answers([model], [(0, 1)], [params], 3, np.float32)
     other = answers.ByXla(model, params, 3, np.float32)
     assert isinstance(own, answers.ByKernels)
     who, places = np.array([2, 0, 2]), np.array([0, 1, 1])
@@ -309,32 +318,59 @@ def test_atoms_drawn_by_kernels_are_those_of_xla():
     assert len(np.unique(mine)) == mine.size, "no draw is made twice"
 
 
-def test_play_by_kernels_is_play_by_xla(monkeypatch):
-    """Thompson sampling draws nothing from the model: rounding may turn a decision, hardly more."""
-    rewards, seeds = heavy_futures()
-    assert transcribed(heavy_bandit().belief.models[0], SINGLE) is not None
-    mine = engine.kernel(find_policy("ts"), heavy_bandit()).played(rewards, seeds)
+def light(reward=None):
+    """More features than `heavy` has."""
+    rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0).expand([2]).to_event(1))
+    low = dist.Exponential(rate[0] + 0.1)
+    both = dist.MixtureGeneral(
+        dist.Categorical(probs=jnp.array([0.4, 0.6])), [low, dist.Exponential(rate[1] + 0.3)]
+    )
+    numpyro.sample("reward", both, obs=reward)
+
+
+def sorting(reward=None):
+    """No kernels: a sort."""
+    place = numpyro.sample("place", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("reward", dist.Normal(jnp.sort(place)[1], 0.3), obs=reward)
+
+
+def tied(arm, reward=None):
+    place = numpyro.sample("place", dist.Normal(0.0, 1.0))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    numpyro.sample("reward", dist.StudentT(4.0, place + slope * arm, 0.5), obs=reward)
+
+
+def played_both_ways(monkeypatch, bandit, rewards, seeds):
+    mine = engine.kernel(find_policy("ts"), bandit).played(rewards, seeds)
     monkeypatch.setattr(answers, "transcribed", lambda model, dtype: None)
-    its = engine.kernel(find_policy("ts"), heavy_bandit()).played(rewards, seeds)
+    return mine, engine.kernel(find_policy("ts"), bandit).played(rewards, seeds)
+
+
+@pytest.mark.parametrize("arms", ["one model", "three models", "joint"])
+def test_play_by_kernels_is_play_by_xla(monkeypatch, arms):
+    """Thompson sampling draws nothing from the model: rounding may turn a decision, hardly more.
+    Of three models one has no kernels."""
+    options = {"representation": "particles", "num_particles": 64}
+    if arms == "one model":
+        bandit, (rewards, seeds) = heavy_bandit(), heavy_futures()
+    else:
+        belief = (
+            irsppl.from_numpyro_joint(tied, num_arms=3, **options)
+            if arms == "joint"
+            else irsppl.from_numpyro([heavy, light, sorting, heavy], **options)
+        )
+        bandit = irsppl.Bandit(belief, 12).trimmed(12)
+        rewards = np.asarray(draw_outcomes(bandit, jax.random.key(3), 0, 10).rewards)
+        seeds = streams((0, 1), 2, 0, 10)
+    kernels = [transcribed(model, SINGLE) is not None for model, _ in bandit.belief.parts]
+    assert kernels == ([True, True, False] if arms == "three models" else [True])
+    mine, its = played_both_ways(monkeypatch, bandit, rewards, seeds)
     same = (mine.arms == its.arms).all(axis=1)
     assert same.mean() >= 0.8 and np.allclose(mine.ess[same], its.ess[same], rtol=0.05)
+    assert len(np.unique(mine.arms)) == bandit.num_arms
 
 
-def test_a_model_without_kernels_is_played_by_xla():
-    def skewed(reward=None):
-        place = numpyro.sample("place", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        numpyro.sample("reward", dist.Normal(jnp.sort(place)[1], 0.3), obs=reward)
-
-    belief = irsppl.from_numpyro(skewed, num_arms=2, representation="particles", num_particles=64)
-    assert transcribed(belief.models[0], SINGLE) is None
-    bandit = irsppl.Bandit(belief, 6).trimmed(6)
-    futures = draw_outcomes(bandit, jax.random.key(3), 0, 4)
-    kernel = engine.kernel(find_policy("ts"), bandit)
-    made = kernel.played(np.asarray(futures.rewards), streams((0, 1), 2, 0, 4))
-    assert made.arms.shape == (4, 6) and made.arms.min() >= 0
-
-
-def test_wrong_kernels_are_not_used(monkeypatch):
+def test_wrong_kernels_are_not_used(monkeypatch, plain):
     """Whatever an operation may come to mean: what JAX does not confirm is left to XLA."""
     model = read_arm(arm_of(lambda a: dist.Gumbel(a, 1.0)))
     monkeypatch.setattr(
@@ -345,7 +381,7 @@ def test_wrong_kernels_are_not_used(monkeypatch):
     assert transcribed.__wrapped__(model, SINGLE) is not None
 
 
-def test_models_that_differ_in_numbers_share_their_kernels(monkeypatch):
+def test_models_that_differ_in_numbers_share_their_kernels(monkeypatch, plain):
     texts = []
     monkeypatch.setattr(densities, "from_text", lambda text: texts.append(text) or in_python(text))
     for at, noise in ((0.0, 1.0), (2.5, 0.7)):

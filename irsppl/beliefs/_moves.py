@@ -246,12 +246,13 @@ def _independent(
         }
     offers = Unconstrained(z, discrete)
 
+    # Of the small roots alone: with all points on the right-hand side LAPACK would use threads of
+    # its own, which go on turning for a while and keep a core from those that play.
+    unit = jnp.eye(dim, dtype=fit.root.dtype)
+    back = jax.vmap(lambda r: jax.scipy.linalg.solve_triangular(r, unit, lower=True))(fit.root)
+
     def proposal_density(cloud: Unconstrained) -> Array:
-        white = jax.vmap(
-            lambda mean, root: (
-                jax.scipy.linalg.solve_triangular(root, (cloud.z - mean[None, :]).T, lower=True).T
-            )
-        )(fit.mean, fit.root)  # [J, N, d]
+        white = jax.vmap(lambda mean, back: (cloud.z - mean[None, :]) @ back.T)(fit.mean, back)
         widths = jnp.sum(jnp.log(jnp.diagonal(fit.root, axis1=1, axis2=2)), axis=1)
         logs = (fit.log_share - widths)[:, None] - 0.5 * jnp.sum(white**2, axis=2)
         if fit.combinations is None:

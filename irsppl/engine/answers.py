@@ -65,12 +65,60 @@ def in_calls(given: Any) -> Iterator[tuple[Any, int]]:
         yield rows(given, padded(own, TOGETHER)), own.size
 
 
-def answers(model: Any, params: dict[str, np.ndarray], copies: int, dtype: Any) -> Answers:
-    """params [C, N, ...]: where the points of all replications start."""
-    own = transcribed(model, np.dtype(dtype))
-    if own is None:
-        return ByXla(model, params, copies, dtype)
-    return ByKernels(own, np.array(ask(batch.unconstrained, model, params)), copies)
+class Rows(NamedTuple):
+    """What play itself needs to weigh a reward, of S replications of C clouds of N points."""
+
+    addresses: Ints  # [C] of the models' kernels; 0: the model has none
+    groups: Ints  # [C, k], and the next two: `Densities.tables`
+    slots: Ints  # [C, k, w]
+    constants: NDArray[np.floating]  # [C, k, v]
+    features: NDArray[np.floating]  # [S, C, M, N]
+    logs: NDArray[np.floating]  # [N], work
+
+
+def answers(
+    models: Any, groups: Any, params: Any, copies: int, dtype: Any
+) -> tuple[list[Answers], Rows]:
+    """Who answers for each of several models, and what play can answer itself.
+
+    groups: which clouds are of each; params [clouds of the model, N, ...]: where the points of all
+    replications start.
+    """
+    found = [transcribed(model, np.dtype(dtype)) for model in models]
+    clouds, points = sum(map(len, groups)), len(jax.tree.leaves(params[0])[0][0])
+    width = max((own.num_features for own in found if own), default=1)
+    tables = [own.tables if own else _NO_TABLES for own in found]
+    member = [next(g for g, group in enumerate(groups) if c in group) for c in range(clouds)]
+    addresses = [own.address if own else 0 for own in found]
+    kinds, slots, constants = (_stacked([tables[g][i] for g in member]) for i in range(3))
+    rows = Rows(
+        np.array([addresses[g] for g in member], np.int64),
+        kinds,
+        slots,
+        constants.astype(dtype),
+        np.zeros((copies, clouds, width, points), dtype),
+        np.zeros(points, dtype),
+    )
+    made: list[Answers] = []
+    for model, own, group, start in zip(models, found, groups, params, strict=True):
+        if own is None:
+            made.append(ByXla(model, start, copies, dtype))
+        else:
+            z = np.array(ask(batch.unconstrained, model, start))
+            made.append(ByKernels(own, z, rows.features, np.array(group)))
+    return made, rows
+
+
+_NO_TABLES = np.zeros(1, np.int64), np.zeros((1, 1), np.int64), np.zeros((1, 1))
+
+
+def _stacked(tables: Any) -> Any:
+    """Tables of several clouds in one, with zeros where some are larger."""
+    shape = np.max([table.shape for table in tables], axis=0)
+    out = np.zeros((len(tables), *shape), tables[0].dtype)
+    for to, table in zip(out, tables, strict=True):
+        to[tuple(map(slice, table.shape))] = table
+    return out
 
 
 class Answers(abc.ABC):
@@ -159,17 +207,19 @@ class ByXla(Answers):
 class ByKernels(Answers):
     """For models that could be transcribed: only rewards for plans are drawn by XLA."""
 
-    def __init__(self, own: Densities, z: NDArray[np.floating], copies: int):
-        self.model, self._own = own.model, own
-        self._start, self._start_z, self._clouds = own.points(z).features, z, len(z)
-        self._features = np.empty((copies, *self._start.shape), own.dtype)
-        self._z = np.empty((copies, *z.shape), own.dtype)
+    def __init__(self, own: Densities, z: NDArray[np.floating], features: Any, clouds: Ints):
+        """features [S, C, M, N]: of all clouds, of which some are this model's."""
+        self.model, self._own, self._clouds = own.model, own, clouds
+        self._start, self._start_z = own.points(z).features, z
+        self._features, self._z = features, np.empty((len(features), *z.shape), own.dtype)
 
     def begin(self) -> None:
-        self._features[:], self._z[:] = self._start, self._start_z
+        self._features[:, self._clouds, : self._own.num_features] = self._start
+        self._z[:] = self._start_z
 
     def settle(self, who: Ints, places: Ints, z: Any, params: Any) -> None:
-        self._features[who, places] = self._own.points(z).features
+        new = self._own.points(z).features
+        self._features[who, self._clouds[places], : self._own.num_features] = new
         self._z[who, places] = z
 
     def params(self, who: Ints, places: Ints) -> dict[str, np.ndarray]:
@@ -224,8 +274,8 @@ class ByKernels(Answers):
 
     def _rows(self, who: Ints, places: Ints, arms: Any, rewards: Any, counts: Ints) -> Any:
         features = self._features.reshape((-1, *self._features.shape[2:]))
-        kinds = self._own.kinds(arms, rewards)
-        return self._own.rows(features, who * self._clouds + places, kinds, rewards, counts)
+        which = who * self._features.shape[1] + self._clouds[places]
+        return self._own.rows(features, which, self._own.kinds(arms, rewards), rewards, counts)
 
 
 @njit(**KERNEL)

@@ -134,10 +134,8 @@ class CloudPlay:
             np.zeros(2, np.int64),
         )
         self.row = np.zeros(size)
-        self.models = [
-            answers(model, own, count, start.held.dtype)
-            for model, own in zip(start.held.models, start.held.params, strict=True)
-        ]
+        held = start.held
+        self.models, self.rows = answers(held.models, held.groups, held.params, count, held.dtype)
         self.start_z = [  # for fits
             np.array(ask(batch.unconstrained, model, own)) if start.moving else np.zeros((1, 0))
             for model, own in zip(start.held.models, start.held.params, strict=True)
@@ -171,6 +169,8 @@ class CloudPlay:
                 limits,
                 stage,
                 self.inbox,
+                self.rows,
+                self.row,
                 enough,
                 state.period,
                 state.remaining,

@@ -2,8 +2,9 @@
 
 `Densities` holds two kernels for a model. `points` works out, from unconstrained latents, all that
 depends on a point alone: its prior, its means, and features from which densities of rewards follow.
-`rows` works out those densities, one reward after another, at all points of a cloud. Both are
-generated (`irsppl.engine.transcribe`), and their text is what they are kept on disk by.
+`row` works out those densities, of one reward at all points of a cloud; other kernels call it by
+its address, and so need not be compiled for each model. Both are generated
+(`irsppl.engine.transcribe`), and their text is what they are kept on disk by.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import jax
+import numba
 import numpy as np
 from numba.core.errors import NumbaError
+from numba.extending import intrinsic
 
 from irsppl.beliefs import _batch as batch
 from irsppl.engine.transcribe import (
@@ -28,7 +31,8 @@ from irsppl.engine.transcribe import (
     Text,
     Untranscribable,
 )
-from irsppl.inner.cpu.compiling import from_text
+from irsppl.inner.cpu.compiling import address_of, from_text, njit
+from irsppl.inner.cpu.rng import KERNEL
 
 _HEADER: Final = """import math
 
@@ -55,20 +59,14 @@ def points(z, constants, out):
 # Points at a time. What is worked out of them lies a fixed number of places apart, and places are
 # unsigned: else the compiler would not see that nothing is overwritten, and not vectorise.
 _WIDTH: Final = 32
-_ROWS: Final = """
+_ROW: Final = """
 @njit(**KERNEL, fastmath={"contract"})
-def rows(features, which, kinds, rewards, counts, groups, slots, constants, together, out):
-    for b in range(which.size):
-        f = features[which[b]]
-        for n in range(counts[b]):
-            k = kinds[b, n]
-            r = F(rewards[b, n])
-            to = out[b, 0 if together else n]
+def row(f, k, r, groups, slots, constants, to):
 """
-_GROUP: Final = """            if groups[k] == {group}:
-                {start}
-                for j in range(to.size):
-                    {each}
+_GROUP: Final = """    if groups[k] == {group}:
+        {start}
+        for j in range(to.size):
+            {each}
 """
 # Points at which kernels are compared with JAX, and how close they must be.
 _TRIED: Final = 16
@@ -132,18 +130,22 @@ class Densities:
         )
         features = [n for n in program.nodes if n in used and n.level == POINT]
         flat = [x for leaf in latents for x in leaf.ravel()]
-        self._num_features = len(features)
-        self._num_values = len(features) + 1 + len(arms) + len(flat)
+        self.num_features = max(len(features), 1)
+        self._num_values = self.num_features + 1 + len(arms) + len(flat)
         self._shapes = {name: (s.shape, s.dtype) for name, s in shapes[2].items()}
         text = _HEADER.format(dtype=dtype.name)
         self.constants, code = _points_text(program, z, prior.item(), means, flat, features)
         text += code
         code, tables = _rows_text(program, reward.item(), features, logs)
-        self.groups, self.slots, self.row_constants = tables
+        self.tables = (*tables[:2], tables[2].astype(dtype))
         self.constants = np.array(self.constants, dtype)
-        self.row_constants = self.row_constants.astype(dtype)
         made = from_text(text + code)
-        self._points, self._rows = made["points"], made["rows"]
+        self._points, self._row = made["points"], made["row"]
+        number = numba.from_dtype(dtype)
+        vector, integers = numba.types.Array(number, 1, "C"), numba.types.Array(numba.int64, 1, "C")
+        matrix, places = numba.types.Array(number, 2, "C"), numba.types.Array(numba.int64, 2, "C")
+        given_types = matrix, numba.int64, number, integers, places, matrix, vector
+        self.address = address_of(self._row, given_types)
         self._drawn, self._drawn_constants = None, np.zeros(0)
 
         def rewards(z: Any, key: Any) -> Any:
@@ -166,7 +168,7 @@ class Densities:
         out = np.empty((*blocks.shape[:2], self._num_values, _WIDTH), self.dtype)
         self._points(np.ascontiguousarray(blocks).reshape(-1), self.constants, out.reshape(-1))
         values = out.swapaxes(1, 2).reshape((size[0], self._num_values, -1))[:, :, : size[1]]
-        ends = np.cumsum([self._num_features, 1, self.model.num_arms])
+        ends = np.cumsum([self.num_features, 1, self.model.num_arms])
         features, prior, mu, latents = np.split(values, ends, axis=1)
         return Weighed(np.ascontiguousarray(features), prior[:, 0], np.moveaxis(mu, 1, 2), latents)
 
@@ -213,19 +215,43 @@ class Densities:
         clouds which[B] among features [Q, M, N]; together: their sums [B, 1, N]."""
         shape = (which.size, 1 if together else rewards.shape[1], features.shape[2])
         out = np.zeros(shape, self.dtype)
-        self._rows(
-            features,
-            which,
-            kinds,
-            rewards,
-            counts,
-            self.groups,
-            self.slots,
-            self.row_constants,
-            together,
-            out,
-        )
+        _add_rows(self.address, features, which, kinds, rewards, counts, self.tables, together, out)
         return out
+
+
+@intrinsic
+def add_row(typing, address, f, kind, reward, groups, slots, constants, to):  # type: ignore[no-untyped-def]
+    """Calls the `row` of a model, which is data for its caller: one caller serves all models."""
+    given = (f, kind, reward, groups, slots, constants, to)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = signature.args[1:]
+        function = context.call_conv.get_function_type(numba.types.none, kinds)
+        target = builder.inttoptr(args[0], function.as_pointer())
+        context.call_conv.call_function(builder, target, numba.types.none, kinds, args[1:])
+        return context.get_dummy_value()
+
+    return numba.types.none(address, *given), code
+
+
+@njit(**KERNEL)
+def _add_rows(
+    address: int,
+    features: Any,
+    which: Any,
+    kinds: Any,
+    rewards: Any,
+    counts: Any,
+    tables: Any,
+    together: bool,
+    out: Any,
+) -> None:
+    for b in range(which.size):
+        f = features[which[b]]
+        for n in range(counts[b]):
+            to = out[b, 0 if together else n]
+            reward = out.dtype.type(rewards[b, n])
+            add_row(address, f, kinds[b, n], reward, tables[0], tables[1], tables[2], to)
 
 
 def _points_text(
@@ -236,7 +262,7 @@ def _points_text(
     start = text.lines(program, [prior, *means, *flat, *features], 0)
     each = [f"z{i} = z[at + np.uint64({i * _WIDTH}) + j]" for i in range(len(z))]
     each += text.lines(program, [prior, *means, *flat, *features], POINT)
-    values = [*features, prior, *means, *flat]
+    values = [*(features or [0.0]), prior, *means, *flat]
     for i, x in enumerate(values):
         each.append(f"out[to + np.uint64({i * _WIDTH}) + j] = {text.value(x)}")
     start = [f"c{i} = constants[{i}]" for i in range(len(text.constants))] + start
@@ -262,7 +288,11 @@ def _drawn_text(program: Program, z: Any, rewards: list[Any]) -> tuple[list[floa
 
 
 def _rows_text(program: Program, reward: Node, features: list[Node], logs: list[Any]) -> Any:
-    """Code for log-densities of each kind of reward; kinds with the same code are a group."""
+    """Code that adds the log-density of one reward r of kind k at each of a cloud's points to `to`.
+
+    f [M, N]: features. Kinds with the same code are a group, and have their own slots, the features
+    that they take, and constants.
+    """
     place = {node: i for i, node in enumerate(features)}
     texts: dict[str, int] = {}
     groups, slots, constants = [], [], []
@@ -274,12 +304,12 @@ def _rows_text(program: Program, reward: Node, features: list[Node], logs: list[
         each += [*text.lines(program, [log], POINT | REWARD), f"to[j] += {text.value(log)}"]
         head = [f"c{i} = constants[k, {i}]" for i in range(len(text.constants))]
         head += [f"f{i} = f[slots[k, {i}]]" for i in range(len(own))]
-        start = _block([*head, *start] or ["pass"], 16)
-        code = _GROUP.format(group="{group}", start=start, each=_block(each, 20))
+        start = _block([*head, *start] or ["pass"], 8)
+        code = _GROUP.format(group="{group}", start=start, each=_block(each, 12))
         groups.append(texts.setdefault(code, len(texts)))
         slots.append([place[n] for n in own])
         constants.append(text.constants)
-    code = _ROWS + "".join(code.format(group=g) for code, g in texts.items())
+    code = _ROW + "".join(code.format(group=g) for code, g in texts.items())
     return code, (np.array(groups), _padded(slots, np.int64), _padded(constants, np.float64))
 
 

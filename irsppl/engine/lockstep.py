@@ -1,8 +1,9 @@
 """Play of clouds: replications advance until one needs what only the user's model knows.
 
-That is the density of a reward that may take infinitely many values, or new points for a cloud
-whose weights have degenerated. The kernel below plays each replication as far as it can; the
-caller (`irsppl.engine.clouds`) answers all that is asked in one XLA call each, and comes back.
+That is new points for a cloud whose weights have degenerated and, of a model without kernels of its
+own, the density of a reward that may take infinitely many values. The kernel below plays each
+replication as far as it can; the caller (`irsppl.engine.clouds`) answers all that ask together, and
+comes back.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from irsppl.engine import verbs
+from irsppl.engine.densities import add_row
 from irsppl.engine.families.cloud import choose_in, put_weights, start_cloud, weigh, weigh_known
 from irsppl.engine.families.weights import atom_of, fits, largest
 from irsppl.engine.limits import Delayed, Prompt, Waiting
 from irsppl.engine.verbs import implements, verb
 from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.rng import KERNEL, seed_state
+from irsppl.inner.cpu.rng import APART, KERNEL, seed_state
 
 RUNNING: Final = 0
 ASKS_DENSITY: Final = 1  # of its next reward at its points
@@ -108,6 +110,26 @@ def _judge(stage: Stage, s: int, ess: float, enough: float) -> None:
     stage.status[s] = RUNNING
 
 
+@njit(**APART)
+def _densities(rows: Any, s: int, cloud: int, kind: int, reward: float) -> None:
+    """Log-densities of a reward at the points of a cloud, in the work array."""
+    rows.logs[:] = 0
+    number = rows.logs.dtype.type(reward)
+    tables = rows.groups[cloud], rows.slots[cloud], rows.constants[cloud]
+    features = rows.features[s, cloud]
+    add_row(rows.addresses[cloud], features, kind, number, *tables, rows.logs)
+
+
+@njit(**APART)
+def take_in(clouds: Any, stage: Stage, s: int, logs: Any, row: Any, enough: float) -> None:
+    """The reward that a replication brings in, of log-densities ``logs`` [n]; row [N] is work."""
+    top = largest(logs)
+    row[:] = 0.0
+    if top > -np.inf and top < np.inf:
+        fits(logs, top, row)
+    _judge(stage, s, weigh(clouds, s, stage.arm[s], row, enough), enough)
+
+
 @njit(**KERNEL)
 def advance(
     rule: Any,
@@ -115,6 +137,8 @@ def advance(
     limits: Any,
     stage: Stage,
     inbox: Inbox,
+    rows: Any,
+    row: Any,
     enough: float,
     period: int,
     remaining: int,
@@ -126,9 +150,10 @@ def advance(
 ) -> None:
     """Play every running replication until it asks for something or ends.
 
-    ``enough``: the effective sample size below which a cloud is moved (0: never). The rest as in
-    `irsppl.engine.loops.play`. The limits hold the state of one replication: it is made again by
-    going through the arms pulled so far, which costs next to nothing.
+    ``rows``: `irsppl.engine.answers.Rows`; ``row`` [N] is work; ``enough``: the effective sample
+    size below which a cloud is moved (0: never). The rest as in `irsppl.engine.loops.play`. The
+    limits hold the state of one replication: it is made again by going through the arms pulled so
+    far, which costs next to nothing.
     """
     few = clouds.values.shape[1] > 0
     for s in range(stage.status.size):
@@ -166,8 +191,15 @@ def advance(
                 stage.reward[s] = inbox.rewards[s, i]
                 inbox.read[s] = i + 1
                 if not few:
-                    stage.status[s] = ASKS_DENSITY
-                    break
+                    c = arm if stage.seen.shape[1] > 1 else 0
+                    if rows.addresses[c] == 0:
+                        stage.status[s] = ASKS_DENSITY
+                        break
+                    _densities(rows, s, c, 0 if stage.seen.shape[1] > 1 else arm, stage.reward[s])
+                    take_in(clouds, stage, s, rows.logs, row, enough)
+                    if stage.status[s] != RUNNING:
+                        break
+                    continue
                 atom = atom_of(clouds.values, arm, inbox.rewards[s, i])
                 _judge(stage, s, weigh_known(clouds, s, arm, atom, enough), enough)
                 if stage.status[s] != RUNNING:
@@ -201,12 +233,7 @@ def advance(
 def take_in_rows(clouds: Any, stage: Stage, who: Any, logs: Any, row: Any, enough: float) -> None:
     """The rewards of replications ``who``, with log-densities ``logs`` [B, n]; row [N] is work."""
     for i in range(who.size):
-        top = largest(logs[i])
-        row[:] = 0.0
-        if top > -np.inf and top < np.inf:
-            fits(logs[i], top, row)
-        s = who[i]
-        _judge(stage, s, weigh(clouds, s, stage.arm[s], row, enough), enough)
+        take_in(clouds, stage, who[i], logs[i], row, enough)
 
 
 @njit(**KERNEL)

@@ -245,3 +245,13 @@ def from_text(text: str) -> dict[str, Any]:
     sys.modules[module.__name__] = module  # where numba looks for it when it reads the kernel again
     exec(compile(text, path, "exec"), module.__dict__)
     return module.__dict__
+
+
+def address_of(kernel: Any, types: tuple[Any, ...]) -> int:
+    """Where the machine code of a kernel lies, for these types of arguments.
+
+    It holds as long as the kernel exists. Who calls it has to pass just these types.
+    """
+    kernel.compile(types)
+    made = kernel.overloads[types]
+    return made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
