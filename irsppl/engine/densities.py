@@ -183,10 +183,10 @@ class Densities:
         return found
 
     def kinds(self, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-        """Of rewards of these arms, any shape."""
-        kinds = (
-            np.asarray(arms, np.int64) if self.model.joint else np.zeros(rewards.shape, np.int64)
-        )
+        """Of rewards, any shape; arms, where they are several, in one that fits."""
+        kinds = np.zeros(rewards.shape, np.int64)
+        if self.model.joint:
+            kinds[:] = arms
         if self.values is None:
             return kinds
         which = np.abs(rewards[..., None] - self.values).argmin(axis=-1)
@@ -214,6 +214,8 @@ class Densities:
         """Log-densities [B, L, N] of rewards [B, L], the first counts[B] of each, at the points of
         clouds which[B] among features [Q, M, N]; together: their sums [B, 1, N]."""
         shape = (which.size, 1 if together else rewards.shape[1], features.shape[2])
+        if kinds.shape != rewards.shape or len(kinds) != len(which):
+            raise ValueError(f"kinds {kinds.shape} must be those of rewards {rewards.shape}")
         out = np.zeros(shape, self.dtype)
         _add_rows(self.address, features, which, kinds, rewards, counts, self.tables, together, out)
         return out
