@@ -5,9 +5,12 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import irsppl
+from irsppl import engine
 from irsppl.engine import ids as ids_rule
 from irsppl.engine.ids.mixture import minimise
 from irsppl.inner.cpu.rng import streams
@@ -125,3 +128,45 @@ def test_two_bernoulli_arms_reproduce_the_independent_figure_of_ids(paper):
         assert printed * 0.97 < figure[name][0] < printed * 1.09, name
     optimum = paper["independent"]["bernoulli_2"]["OPT"][0]
     assert figure["fh-gittins"][0] > optimum - 4 * figure["fh-gittins"][1]
+
+
+@pytest.mark.parametrize("kind", ["separate", "joint"])
+def test_points_have_a_rule_of_their_own(kind):
+    """The kernel's mixture is that of the traced policy, after every few rewards; false alarm: each
+    of 8 comparisons is at 4 standard errors of 4,000 decisions."""
+
+    def alone(reward=None):
+        skill = numpyro.sample("skill", dist.Normal(0.0, 1.5))
+        numpyro.sample("reward", dist.Bernoulli(logits=skill), obs=reward)
+
+    def tied(arm, reward=None):
+        level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        numpyro.sample("reward", dist.Bernoulli(logits=level + slope * (arm - 1.0)), obs=reward)
+
+    belief = irsppl.from_numpyro(alone, num_arms=3)
+    if kind == "joint":
+        belief = irsppl.from_numpyro_joint(
+            tied, num_arms=3, representation="particles", num_particles=256
+        ).for_simulation()
+    policy = IDS()
+    first = belief.update([0] * 9, [1, 1, 0, 1, 1, 1, 0, 1, 1])  # known rather well, and good
+    bandit, mixed = irsppl.Bandit(first, 12), 0
+    for arm, reward in [(0, 1), (1, 0), (2, 1), (2, 0)]:
+        bandit = bandit.pull(arm, reward)
+        first, second, share = best_mixture(*policy.terms(jax.random.key(0), bandit))
+        law = np.zeros(3)
+        law[int(first)] += float(share)
+        law[int(second)] += 1 - float(share)
+        mixed += len(np.unique([first, second])) > 1
+        kernel = engine.kernel(policy, bandit.without_record())
+        drawn = kernel.decisions(streams((0, 1), 7, 0, 4000))
+        found = np.bincount(drawn, minlength=3) / 4000
+        assert np.all(np.abs(found - law) <= 4 * np.sqrt(law * (1 - law) / 4000) + 1e-3)
+    assert mixed >= 2
+    last = bandit
+    while int(last.remaining) > 1:
+        last = last.pull(0, 1)
+    myopic = int(np.argmax(last.belief.predictive_mean()))
+    decided = engine.kernel(policy, last.without_record()).decisions(streams((0, 1), 7, 0, 8))
+    assert np.all(decided == myopic)

@@ -113,6 +113,8 @@ def _last(state: Situation) -> int:
 
 
 def _ids(policy: policies.IDS, state: Situation) -> Rule | None:
+    if isinstance(state.belief, PointBelief):
+        return Rule(lambda state: ids.points_rule(state.num_arms))
     if not isinstance(state.belief, InKernels):
         return None
     code, xi, nu, _ = state.belief.kernel_state()

@@ -22,7 +22,7 @@ POINT: Final = 1
 REWARD: Final = 2
 CHANCE: Final = 4
 # More than so many operations are for XLA: they would take long to compile.
-_MOST: Final = 4000
+_MOST: Final = 2000
 
 
 class Untranscribable(Exception):

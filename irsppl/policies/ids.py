@@ -22,7 +22,7 @@ from irsppl.policies._base import Policy
 _EDGES = (-6.0, -3.0, -1.0, 1.0, 3.0, 6.0)
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(6)
 # Edges of cells for beliefs without a density, which may have heavy tails.
-_CELLS = np.concatenate([[-10, -6, -4.5, -3.5], np.arange(-12, 13) / 4, [3.5, 4.5, 6, 10, 20]])
+CELLS = np.concatenate([[-10, -6, -4.5, -3.5], np.arange(-12, 13) / 4, [3.5, 4.5, 6, 10, 20]])
 # Rewards at which the mutual information of a Gaussian arm is evaluated.
 _REWARDS, _REWARD_WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 
@@ -235,7 +235,7 @@ def _cell_terms(belief: Belief) -> Terms:
     average, so the error is of second order in the cells' width.
     """
     mean, sd = belief.predictive_mean()[:, None], belief.mean_sd()[:, None]
-    edges = jnp.sort((mean + sd * jnp.asarray(_CELLS, mean.dtype)[None, :]).ravel())
+    edges = jnp.sort((mean + sd * jnp.asarray(CELLS, mean.dtype)[None, :]).ravel())
     cdf = jax.vmap(belief.cdf)(edges).T  # [K, E]
     # E[mu; mu <= x] = m - E[max(mu, x)] + x P(mu <= x)
     partial = mean - jax.vmap(belief.expected_max)(edges).T + edges[None, :] * cdf
