@@ -90,7 +90,7 @@ def _dirichlet(belief: Any, needs: frozenset[str]) -> Maker:
 
 
 def _linear(belief: Any, needs: frozenset[str]) -> Maker | None:
-    if needs & {"path", "prefix", "separable"}:
+    if needs & {"path", "prefix"}:
         return None
     fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
     x, noise, offset, mean, root = map(host64, fields)

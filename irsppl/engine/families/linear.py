@@ -37,6 +37,7 @@ class LinearGaussian(NamedTuple):
     truth: Floats  # [K]
     drawn: Ints  # [K]
     futures: Floats  # [K, T]
+    others: Floats  # [K, d, d] work array
 
 
 def linear_gaussian(
@@ -64,6 +65,7 @@ def linear_gaussian(
         np.empty(arms),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon)),
+        np.empty((arms, dim, dim)),
     )
 
 
@@ -141,6 +143,31 @@ def _(family, rng, out):
             out[a] += family.spread[a, i] * z
 
 
+@njit(**INLINE)
+def _solve(work: Floats) -> None:
+    """The last column, [d], becomes the solution x of A x = c; A is the lower triangle.
+
+    Cholesky in place, then two triangular systems.
+    """
+    dim = work.shape[0]
+    for j in range(dim):
+        for k in range(j):
+            work[j, j] -= work[j, k] * work[j, k]
+        work[j, j] = math.sqrt(work[j, j])
+        for i in range(j + 1, dim):
+            for k in range(j):
+                work[i, j] -= work[i, k] * work[j, k]
+            work[i, j] /= work[j, j]
+    for i in range(dim):
+        for k in range(i):
+            work[i, dim + 1] -= work[i, k] * work[k, dim + 1]
+        work[i, dim + 1] /= work[i, i]
+    for i in range(dim - 1, -1, -1):
+        for k in range(i + 1, dim):
+            work[i, dim + 1] -= work[k, i] * work[k, dim + 1]
+        work[i, dim + 1] /= work[i, i]
+
+
 @implements(verbs.draw_future_means, LinearGaussian)
 def _(family, rng, counts, out):
     # In whitened weights: precision A = I + sum_b n_b g_b g_b' with g_b = spread_b / noise_b, and
@@ -165,28 +192,66 @@ def _(family, rng, counts, out):
             work[i, dim + 1] += g * seen
             for j in range(i + 1):
                 work[i, j] += n * g * family.spread[b, j] * inv
-    # Cholesky in place, then two triangular systems.
-    for j in range(dim):
-        for k in range(j):
-            work[j, j] -= work[j, k] * work[j, k]
-        work[j, j] = math.sqrt(work[j, j])
-        for i in range(j + 1, dim):
-            for k in range(j):
-                work[i, j] -= work[i, k] * work[j, k]
-            work[i, j] /= work[j, j]
-    for i in range(dim):
-        for k in range(i):
-            work[i, dim + 1] -= work[i, k] * work[k, dim + 1]
-        work[i, dim + 1] /= work[i, i]
-    for i in range(dim - 1, -1, -1):
-        for k in range(i + 1, dim):
-            work[i, dim + 1] -= work[k, i] * work[k, dim + 1]
-        work[i, dim + 1] /= work[i, i]
+    _solve(work)
     for a in range(out.size):
         total = family.means[a]
         for i in range(dim):
             total += family.spread[a, i] * work[i, dim + 1]
         out[a] = total
+
+
+# ------------------------------------------------------------------ V-Zero-separable
+
+
+@implements(verbs.draw_separable, LinearGaussian)
+def _(family, rng, periods, cells, stride, start, least):
+    # As above; with n rewards of arm a and m of every other one A is I + m O_a + n g_a g_a', where
+    # O_a is summed over the others: nothing is subtracted.
+    arms, dim, work = family.means.size, family.mean.size, family.work
+    for i in range(dim):
+        work[i, dim] = random.normal(rng)  # the weights themselves
+    for a in range(arms):
+        inv, truth, total = 1.0 / family.noise[a], 0.0, 0.0
+        for i in range(dim):
+            truth += family.spread[a, i] * inv * work[i, dim]
+        for n in range(periods - 1):
+            total += truth + random.normal(rng)
+            family.futures[a, n] = total  # surprises of the first n + 1 rewards, in noise units
+        for i in range(dim):
+            for j in range(i + 1):
+                family.others[a, i, j] = 0.0
+        for b in range(arms):
+            if b != a:
+                square = 1.0 / (family.noise[b] * family.noise[b])
+                for i in range(dim):
+                    g = family.spread[b, i] * square
+                    for j in range(i + 1):
+                        family.others[a, i, j] += g * family.spread[b, j]
+        cells[a * stride + start] = 0.0
+        least[a] = np.inf
+    for n in range(periods):
+        m = periods - 1 - n
+        for a in range(arms):
+            inv = 1.0 / family.noise[a]
+            for i in range(dim):
+                g = family.spread[a, i] * inv
+                for j in range(i + 1):
+                    own = n * g * family.spread[a, j] * inv
+                    work[i, j] = m * family.others[a, i, j] + own + (1.0 if i == j else 0.0)
+                work[i, dim + 1] = 0.0
+            for b in range(arms):
+                count = n if b == a else m
+                if count > 0:
+                    seen = family.futures[b, count - 1] / family.noise[b]
+                    for i in range(dim):
+                        work[i, dim + 1] += family.spread[b, i] * seen
+            _solve(work)
+            mean = family.means[a]
+            for i in range(dim):
+                mean += family.spread[a, i] * work[i, dim + 1]
+            least[a] = min(least[a], mean)
+            at = a * stride + start + n
+            cells[at + 1] = cells[at] + mean
 
 
 # ------------------------------------------------------------------ one arm at a time: the index
