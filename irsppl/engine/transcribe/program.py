@@ -1,140 +1,26 @@
-"""A traced JAX function as scalar code for kernels: what a user's model computes, without XLA.
-
-Arrays of a traced program are small and of fixed shape here (the latents of one point), so every
-element becomes a variable, and what only moves elements about is done while code is written. What
-depends on the point alone, on the reward alone, or on both is kept apart: callers put each where it
-is worked out least often. Programs with loops of unknown length, sorts and the like raise
-`Untranscribable`, and are left to XLA.
-"""
+"""A traced program, walked through operation by operation; each element of an array is a value."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-# What a value goes by.
-POINT: Final = 1
-REWARD: Final = 2
-CHANCE: Final = 4
+from irsppl.engine.transcribe.operations import (
+    CHANCE,
+    DRAWS,
+    OPERATIONS,
+    Key,
+    Node,
+    Untranscribable,
+)
+
 # More than so many operations are for XLA: they would take long to compile.
 _MOST: Final = 2000
-
-
-class Untranscribable(Exception):
-    """Why a program cannot be written as scalar code."""
-
-
-class Node:
-    """A value that is known at run time only; equal ones are one node of a `Program`."""
-
-    __slots__ = ("args", "kind", "level", "op")
-
-    def __init__(self, op: str, args: tuple[Any, ...], kind: str, level: int):
-        self.op, self.args, self.kind, self.level = op, args, kind, level
-
-
-# Code of each operation; {k}: its arguments.
-_OPERATIONS: Final = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "div": "{0} / {1}",
-    "neg": "-{0}",
-    "max": "larger({0}, {1})",
-    "min": "smaller({0}, {1})",
-    "eq": "{0} == {1}",
-    "ne": "{0} != {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "gt": "{0} > {1}",
-    "ge": "{0} >= {1}",
-    "and": "{0} & {1}",
-    "or": "{0} | {1}",
-    "xor": "{0} ^ {1}",
-    "not": "not {0}",
-    "select": "({1} if {0} else {2})",
-    "is_finite": "np.abs({0}) < INF",
-    "abs": "np.abs({0})",
-    "sqrt": "np.sqrt({0})",
-    "floor": "np.floor({0})",
-    "ceil": "np.ceil({0})",
-    "pow": "{0} ** {1}",
-    "rem": "np.fmod({0}, {1})",
-    "rem of integers": "np.int64(np.fmod({0}, {1}))",
-    "float": "F({0})",
-    "int": "np.int64({0})",
-    "bool": "{0} != 0",
-    "exp": "exp({0})",
-    "log": "log({0})",
-    "log1p": "log1p({0})",
-    "expm1": "expm1({0})",
-    "logistic": "logistic({0})",
-    "tanh": "tanh({0})",
-    "lgamma": "math.lgamma({0})",
-    "erf": "math.erf({0})",
-    "erfc": "math.erfc({0})",
-    "sin": "math.sin({0})",
-    "cos": "math.cos({0})",
-    "tan": "math.tan({0})",
-    "atan2": "math.atan2({0}, {1})",
-    "sinh": "math.sinh({0})",
-    "cosh": "math.cosh({0})",
-}
-# Random variates, by the function of `jax.random` that a program calls. Its last argument is the
-# number of the draw: no two are the same.
-_DRAWS: Final = {
-    "_uniform": "{0} + ({1} - {0}) * F(random.uniform(rng))",
-    "_normal": "F(random.normal(rng))",
-    "_exponential": "F(random.exponential(rng))",
-    "_gamma": "F(random.gamma(rng, np.float64({0})))",
-    "_poisson": "np.int64(random.poisson(rng, np.float64({0})))",
-    "_bernoulli": "random.uniform(rng) < {0}",
-    "_laplace": "F(random.exponential(rng) - random.exponential(rng))",
-    "_cauchy": "F(math.tan(math.pi * (random.uniform(rng) - 0.5)))",
-    "_logistic": "logit(F(random.uniform(rng)))",
-    "_gumbel": "-log(F(random.exponential(rng)))",
-}
-_CODE: Final = {**_OPERATIONS, **_DRAWS}
-# Operations on what is known while code is written; the others are left to the compiler.
-_KNOWN: Final[dict[str, Callable[..., Any]]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
-    "max": np.maximum,
-    "min": np.minimum,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.logical_not,
-    "is_finite": np.isfinite,
-    "abs": np.abs,
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "log": np.log,
-    "log1p": np.log1p,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "pow": np.power,
-    "rem": np.fmod,
-    "rem of integers": np.fmod,
-    "lgamma": lambda x: math.lgamma(x) if x > 0 else np.inf,
-    "float": float,
-    "int": int,
-    "bool": bool,
-}
+_NUMBER: Final = {"float": float, "int": int, "bool": bool}
 _CALLS: Final = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -160,10 +46,6 @@ _REDUCED: Final = {
     "cummax": ("max", None),
     "cummin": ("min", None),
 }
-
-
-class Key:
-    """Stands for a random key: which one does not matter."""
 
 
 def _is_key(dtype: Any) -> bool:
@@ -217,9 +99,10 @@ class Program:
                 return yes
         if op == kind and isinstance(args[0], Node) and args[0].kind == kind:
             return args[0]  # no conversion
-        if op in _KNOWN and not any(isinstance(x, Node) for x in args):
+        work_out = OPERATIONS[op][1]
+        if work_out and not any(isinstance(x, Node) for x in args):
             with np.errstate(all="ignore"):
-                return {"float": float, "int": int, "bool": bool}[kind](_KNOWN[op](*args))
+                return _NUMBER[kind](work_out(*args))
         if op in ("and", "or"):
             for known, other in (args, args[::-1]):
                 if isinstance(known, bool):
@@ -239,7 +122,7 @@ class Program:
             raise Untranscribable("a random key of the model's own")
         array = np.asarray(value)
         kind = _kind(array.dtype)
-        to = {"float": float, "int": int, "bool": bool}[kind]
+        to = _NUMBER[kind]
         out = np.empty(array.shape, object)
         out.ravel()[:] = [to(x) for x in array.ravel()] if array.size else []
         return out
@@ -280,7 +163,7 @@ class Program:
             return self._branches(params["branches"], *args)
         if name == "scan":
             return self._unrolled(params, args)
-        simple = name in _KNOWN or name in _MOVES
+        simple = name in _MOVES or OPERATIONS.get(name, ("", None))[1]
         if not simple and not any(isinstance(x, Node) for arg in args for x in arg.ravel()):
             return self._worked_out(eqn, args)
         kind = _kind(eqn.outvars[0].aval.dtype)
@@ -315,7 +198,7 @@ class Program:
             return [self._reduced(name, params, kind, args[0])]
         if name == "dot_general":
             return [self._products(params["dimension_numbers"], kind, *args)]
-        if name in _OPERATIONS:
+        if name in OPERATIONS:
             if kind == "int" and name in ("div", "not", "pow"):
                 raise Untranscribable(f"{name} of whole numbers")
             if kind == "int" and name == "rem":
@@ -378,7 +261,7 @@ class Program:
         if _is_key(aval.dtype):
             return [_full(aval.shape, Key()) for _ in eqn.outvars]
         name = str(eqn.params.get("name"))
-        if name not in _DRAWS:
+        if name not in DRAWS:
             if eqn.primitive.name in _CALLS:
                 return self.run(eqn.params[_CALLS[eqn.primitive.name]], *args)
             raise Untranscribable(f"the random variate {eqn.primitive.name} {name}")
@@ -528,43 +411,4 @@ class Program:
             raise Untranscribable(f"{name} of what lies outside")
         out = np.empty(shape, object)
         out.ravel()[:] = every[found.ravel() - 1]
-        return out
-
-
-class Text:
-    """Lines of code for some nodes, with what they read from elsewhere by name.
-
-    Finite numbers are not part of the text but a list, `constants`: models that differ in numbers
-    only share what was compiled.
-    """
-
-    def __init__(self, names: dict[Node, str]):
-        self.names = dict(names)
-        self.constants: list[float] = []
-
-    def value(self, x: Any) -> str:
-        if isinstance(x, Node):
-            return self.names[x]
-        if isinstance(x, float):
-            if math.isinf(x) or math.isnan(x):
-                return {"inf": "INF", "-inf": "-INF"}.get(str(x), "NAN")
-            self.constants.append(x)  # equal ones too: others' may differ
-            return f"c{len(self.constants) - 1}"
-        return str(x)
-
-    def lines(self, program: Program, wanted: Sequence[Any], level: int) -> list[str]:
-        """Assignments for the wanted values and what they need that goes by `level` at most."""
-        needed: set[Node] = set()
-        left = [x for x in wanted if isinstance(x, Node)]
-        while left:
-            node = left.pop()
-            if node not in needed and node not in self.names:
-                needed.add(node)
-                left += [x for x in node.args if isinstance(x, Node)]
-        out = []
-        for node in program.nodes:
-            if node in needed and not node.level & ~level:
-                code = _CODE[node.op].format(*(self.value(x) for x in node.args))
-                self.names[node] = f"v{len(self.names)}"
-                out.append(f"{self.names[node]} = {code}")
         return out
