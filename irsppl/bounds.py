@@ -24,7 +24,7 @@ from irsppl.beliefs._cloud import Cloud
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
 from irsppl.penalties import Inner, Penalty, Relaxation, find_penalty
-from irsppl.penalties._base import MOST_QUADRATURES, Column, exact_max_after
+from irsppl.penalties._base import MOST_QUADRATURES, Column, exact_max_after, find_evaluator
 from irsppl.penalties._brief import TOWER, brief_values
 from irsppl.penalties._brief import serves as brief_serves
 from irsppl.penalties._control_variates import mean_controls, set_controls
@@ -365,11 +365,11 @@ class _Solve:
 
     @property
     def _compiled(self) -> bool:
-        """Whether CPU kernels do the work, not XLA."""
+        """Whether CPU kernels do the work, drawing futures as well, not XLA."""
         if self.brief or self.bandit.constraints or self.bandit.pending:
             return False
         natural = isinstance(self.bandit.belief, InKernels)
-        return natural and all(c.kernels_serve(self.bandit) for c in self.needed.values())
+        return natural and all(find_evaluator(c, self.bandit) for c in self.needed.values())
 
     def _batch(self, drawn: Outcome) -> dict[str, np.ndarray]:
         batches = [p.batch(self.bandit, drawn) for p in self.needed.values()]

@@ -8,7 +8,7 @@ import pytest
 
 import irsppl
 from irsppl.inner.allocation import allocate, allocate_batch
-from irsppl.penalties import PENALTIES
+from irsppl.penalties import PENALTIES, find_evaluator
 
 from .conftest import optimised
 from .oracles import enumerate as oracle
@@ -235,3 +235,22 @@ def test_lattice_too_large_is_refused_with_its_size():
     bandit = irsppl.Bandit(irsppl.BetaBernoulli(np.ones(10), np.ones(10)), 500)
     with pytest.raises(ValueError, match=r"10 arms and horizon 500 give 3e\+20 count vectors"):
         irsppl.choose(bandit, "irs.v-emax")
+
+
+def test_whose_inner_values_need_no_xla():
+    """By bandit; `ideal` is never sampled. What reads true means or solves on the host always."""
+    anywhere = {"ts", "irs.v-solo", "irs.v-fit", "lagrangian"}
+    conjugate = {"irs.fh", "irs.ff", "irs.v-zero", "irs.v-zero-separable", "irs.mix"}
+    two, three = ([1.0] * n for n in (2, 3))
+    linear = irsppl.LinearGaussian(np.eye(2), [0.0, 0.0], np.eye(2), 1.0)
+    beta = irsppl.BetaBernoulli(two, two)
+    for bandit, wanted in (
+        (irsppl.Bandit(beta, 3), {"irs.v-emax", "zero"} | conjugate),
+        (irsppl.Bandit(irsppl.BetaBernoulli(three, three), 3), {"zero"} | conjugate),
+        (irsppl.Bandit(irsppl.GammaPoisson(two, two), 3), {"zero"} | conjugate),
+        (irsppl.Bandit(linear, 3), {"zero"}),
+        (irsppl.Bandit(beta, 3).pull(0), set()),
+        (irsppl.Bandit(beta, 3, delay=1), set()),
+    ):
+        found = {name for name, p in PENALTIES.items() if find_evaluator(p, bandit) is not None}
+        assert found == wanted | anywhere

@@ -17,7 +17,7 @@ from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu import compiling
 from irsppl.inner.cpu.rng import streams
 from irsppl.inner.cpu.special import beta_cdf
-from irsppl.penalties import find_penalty
+from irsppl.penalties import find_evaluator, find_penalty
 from irsppl.policies import find_policy
 
 from .conftest import within
@@ -63,7 +63,7 @@ def test_a_penalty_has_a_batch_without_xla_and_a_kernel(recipes, monkeypatch):
     halfway = recipes["Add a penalty"].Halfway()
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0, 1.5], [1.0, 2.5, 1.0]), 7)
     outcomes = draw_outcomes(bandit, jax.random.key(0), 0, 300)
-    assert halfway.host_payoff(bandit, outcomes) is not None
+    assert find_evaluator(halfway, bandit) and not find_evaluator(halfway, bandit.pull(0))
     solved = jax.vmap(lambda outcome: halfway.inner(bandit, outcome).value)(outcomes)
     np.testing.assert_allclose(halfway.values(bandit, outcomes), solved, rtol=1e-5)
 

@@ -3,9 +3,11 @@
 from typing import Any
 
 from irsppl._checks import one_of
+from irsppl.penalties._base import CONJUGATE as CONJUGATE
 from irsppl.penalties._base import PayoffPenalty as PayoffPenalty
 from irsppl.penalties._base import Penalty as Penalty
 from irsppl.penalties._base import Relaxation as Relaxation
+from irsppl.penalties._base import find_evaluator as find_evaluator
 from irsppl.penalties._base import future_means as future_means
 from irsppl.penalties._base import host_future_means as host_future_means
 from irsppl.penalties._control_variates import set_controls as set_controls

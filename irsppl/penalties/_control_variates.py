@@ -21,7 +21,7 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, LinearGaussian
 from irsppl.beliefs._cloud import Cloud
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Column
+from irsppl.penalties._base import ANYWHERE, Column
 
 # Each fitted slope costs a degree of freedom.
 _MOST_ARMS = 50
@@ -30,7 +30,7 @@ _MOST_ARMS = 50
 class ControlVariate(Column):
     """A number whose mean is known."""
 
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
 
 
 class ArmMean(ControlVariate):
@@ -42,7 +42,7 @@ class ArmMean(ControlVariate):
     def label(self) -> str:
         return f"mean of arm {self.arm}"
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return np.asarray(outcomes.means, np.float64)[:, self.arm]
 
 
@@ -56,7 +56,7 @@ def mean_controls(bandit: Bandit) -> dict[ArmMean, float]:
 class GivenSet(ControlVariate):
     """The mean of a penalty's value given the particles that a future brought."""
 
-    on_host: ClassVar[bool] = False
+    host_needs: ClassVar[frozenset[str] | None] = None
     of: ClassVar[str]  # the penalty
 
     @property
@@ -67,7 +67,7 @@ class GivenSet(ControlVariate):
     def per_period(self, bandit: Bandit, outcome: Outcome) -> Float[Array, ""]:
         """Of one future; traceable."""
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def traced_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return np.asarray(_given_sets(self, bandit, outcomes), np.float64)
 
 

@@ -35,7 +35,7 @@ class Control(ControlVariate):
     def mean(self, bandit: Bandit) -> float | None:
         """Its mean; None where it is not known."""
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return self.of(View(bandit, outcomes))
 
 

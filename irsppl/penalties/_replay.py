@@ -53,9 +53,7 @@ class News:
 
         bandit, belief = self.bandit, self.bandit.belief
         count, worth = len(actions), self.found.worth
-        means = host_future_means(bandit, futures)
-        assert means is not None
-        means = means[:count]
+        means = host_future_means(bandit, futures)[:count]
         horizon = means.shape[2] - 1
         rewards = np.asarray(futures.rewards, np.float64)[:count, :, :horizon]
         sds = path_sds(belief, rewards, means)

@@ -21,7 +21,6 @@ class Ideal(Penalty):
 
     name: ClassVar[str] = "ideal"
     traceable: ClassVar[bool] = False
-    on_host: ClassVar[bool] = True
     reads_rewards: ClassVar[bool] = False
     bound_only: ClassVar[bool] = True  # its policy is called `opt`
     serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})

@@ -17,7 +17,7 @@ from irsppl.inner.lagrangian import (
     minimize_lagrangian,
 )
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Relaxation
+from irsppl.penalties._base import ANYWHERE, Relaxation
 
 
 class Lagrangian(Relaxation):
@@ -28,6 +28,7 @@ class Lagrangian(Relaxation):
     """
 
     name: ClassVar[str] = "lagrangian"
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
     reads_rewards: ClassVar[bool] = False
 
     def check(self, bandit: Bandit) -> None:
@@ -37,7 +38,7 @@ class Lagrangian(Relaxation):
         solution, *_ = _solve(bandit, from_root=True)
         return solution.bound.value
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return np.full(len(outcomes.rewards), self.exact(bandit))
 
 

@@ -16,7 +16,7 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, for_simulation
 from irsppl.inner.mixture import mix, mix_batch
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import PayoffPenalty, future_means, natural_means
+from irsppl.penalties._base import CONJUGATE, PayoffPenalty, future_means, natural_means
 from irsppl.penalties._payoffs import HostPayoff, Inner
 
 _DEFAULT = 200
@@ -50,7 +50,7 @@ class Mix(PayoffPenalty):
     """
 
     name: ClassVar[str] = "irs.mix"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = CONJUGATE
     grows: ClassVar[bool] = False
     settles: ClassVar[bool] = True
     T0: int = eqx.field(static=True)
@@ -96,10 +96,9 @@ class Mix(PayoffPenalty):
         prefix = belief.along(rewards).own_means()[:, :n0]
         return jnp.asarray(FirstPulls(prefix, later).solve(bandit, bandit.remaining).action)
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> FirstPulls | None:
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> FirstPulls:
         belief = bandit.belief
-        if not isinstance(belief, Conjugate) or bandit.pending:
-            return None
+        assert isinstance(belief, Conjugate)
         natural, n0 = belief.natural_state(), self.early_pulls(bandit)
         return FirstPulls(*_host_payoffs(*natural, outcomes, n0, int(bandit.remaining)))
 
