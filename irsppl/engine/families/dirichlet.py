@@ -16,7 +16,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl import beliefs
+from irsppl._checks import host64
 from irsppl.engine import verbs
+from irsppl.engine.families.registry import Maker, makes
 from irsppl.engine.families.weights import SUMS, atom_of, draw_atom, tally
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.arrays import Floats, Ints, Words
@@ -89,6 +92,12 @@ def dirichlet_categorical(alpha: Any, values: Any, horizon: int) -> DirichletCat
         np.empty((nodes, size, 2, points)),
         np.zeros(nodes),
     )
+
+
+@makes(beliefs.DirichletCategorical)
+def _(belief: beliefs.DirichletCategorical, needs: frozenset[str]) -> Maker:
+    alpha, values = host64(belief.alpha), host64(belief.values)
+    return lambda horizon, _: dirichlet_categorical(alpha, values, horizon)
 
 
 @implements(verbs.reset, DirichletCategorical)

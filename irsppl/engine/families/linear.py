@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irsppl import beliefs
+from irsppl._checks import host64
+from irsppl.beliefs.linear_gaussian import LEAST_SD
 from irsppl.engine import verbs
 from irsppl.engine.families.futures import bracket
+from irsppl.engine.families.registry import Maker, makes
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu import rng as random
@@ -65,6 +69,15 @@ def linear_gaussian(
         np.zeros(arms, np.int64),
         np.empty((arms, horizon)),
     )
+
+
+@makes(beliefs.LinearGaussian)
+def _(belief: beliefs.LinearGaussian, needs: frozenset[str]) -> Maker | None:
+    if needs & {"path", "prefix", "separable"}:
+        return None
+    fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
+    x, noise, offset, mean, root = map(host64, fields)
+    return lambda horizon, _: linear_gaussian(x, noise, offset, mean, root, LEAST_SD, horizon)
 
 
 @njit(**INLINE)

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irsppl import beliefs
+from irsppl._checks import host64
 from irsppl.engine import verbs
+from irsppl.engine.families.registry import Maker, makes
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu import rng as random
@@ -40,6 +43,13 @@ def normal_inverse_gamma(
         np.zeros(arms, np.int64),
         np.empty((arms, horizon)),
     )
+
+
+@makes(beliefs.NormalInverseGamma)
+def _(belief: beliefs.NormalInverseGamma, needs: frozenset[str]) -> Maker:
+    fields = (belief.mean, belief.precision, belief.shape, belief.rate)
+    mean, precision, shape, rate = map(host64, fields)
+    return lambda horizon, _: normal_inverse_gamma(mean, precision, shape, rate, horizon)
 
 
 @njit(**KERNEL)

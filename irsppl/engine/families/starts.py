@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from irsppl._checks import host64
 from irsppl.beliefs import RewardTables
 from irsppl.beliefs import _batch as batch
 from irsppl.beliefs._cloud import Cloud
+from irsppl.beliefs._joint import JointPoints
+from irsppl.beliefs._points import PointBelief, Points
 from irsppl.beliefs._rejuvenation import MoveState
 from irsppl.beliefs._subclouds import num_parts, thin
+from irsppl.beliefs.particles import JointParticles, Particles
+from irsppl.beliefs.quadrature import Quadrature
 from irsppl.engine.families import cloud
 from irsppl.engine.families.curves import Arm, Curves, curves
+from irsppl.engine.families.joint import joint_points
+from irsppl.engine.families.points import points
+from irsppl.engine.families.registry import Maker, makes
 
 # Reward atoms of plans, where rewards may take infinitely many values. A cloud that moves draws
 # them anew from what it then expects, and can do with fewer.
@@ -57,7 +66,7 @@ def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
     needs: what the rule asks; one that draws no rewards needs no tables of atoms.
     """
     held = _held(belief)
-    many = has_many(belief)
+    many = _has_many(belief)
     moving = isinstance(belief, Cloud) and belief.moving
     if not many and not moving:
         return None
@@ -187,18 +196,13 @@ def _kept(held: Held, kind: str, make: Callable[[], Any]) -> Any:
 def still_curves(belief: Any) -> Curves | None:
     """How rewards that are many are taken in by points that stay where they are, else None."""
     moving = isinstance(belief, Cloud) and belief.moving
-    if moving or not has_many(belief):
+    if moving or not _has_many(belief):
         return None
     held = _held(belief)
     return _kept(held, "curves", lambda: curves(_arms(held)))
 
 
-def few_tables(belief: Any) -> RewardTables:
-    """`reward_tables` of a belief whose rewards are few; whose weights, is not asked."""
-    return _kept(_held(belief), "few", belief.reward_tables)
-
-
-def planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
+def _planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
     """Atoms that stand for rewards that are many, in the place of a finite belief's tables.
 
     needs: what the rule asks; for one that draws no rewards there is a single atom.
@@ -213,7 +217,7 @@ def planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
     return RewardTables(weights, law, np.zeros(mass.shape[:2]))
 
 
-def has_many(belief: Any) -> bool:
+def _has_many(belief: Any) -> bool:
     """Whether rewards may take infinitely many values."""
     return any(model.reward_values is None for model in _models(belief))
 
@@ -231,3 +235,29 @@ def _arms(held: Held) -> tuple[Arm, ...]:
             for arm in range(len(held.mu)) if held.joint else (c,):
                 found[arm] = Arm(model, one, arm if held.joint else None)
     return tuple(found)
+
+
+# ---- parts for play from tables
+
+
+@makes(Points, Quadrature, Particles)
+def _(belief: PointBelief, needs: frozenset[str]) -> Maker:
+    mu, tables = host64(belief.mu), functools.cache(lambda: _belief_tables(belief, needs))
+    return lambda horizon, _: points(*tables(), mu, horizon)
+
+
+@makes(JointPoints, JointParticles)
+def _(belief: PointBelief, needs: frozenset[str]) -> Maker | None:
+    if needs & {"path", "prefix"}:
+        return None
+    mu, tables = host64(belief.mu), functools.cache(lambda: _belief_tables(belief, needs))
+    return lambda horizon, _: joint_points(*tables(), mu, horizon, "separable" in needs)
+
+
+def _belief_tables(belief: PointBelief, needs: frozenset[str]) -> RewardTables:
+    """`reward_tables`, remembered while the points stay where they are."""
+    if _has_many(belief):
+        return _planning_tables(belief, needs)
+    weights = np.exp(host64(belief.log_weights))
+    few = _kept(_held(belief), "few", belief.reward_tables)  # perhaps with other weights
+    return few._replace(weights=weights / weights.sum(axis=-1, keepdims=True))
