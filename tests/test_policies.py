@@ -9,8 +9,9 @@ import irsppl
 from irsppl.policies import POLICIES, find_policy
 from irsppl.simulation import _BATCH, decide_many
 
-from .conftest import FAMILIES, within
+from .conftest import within
 from .oracles import paper as oracle
+from .registry import FAMILIES
 
 BERNOULLI_ONLY = (
     irsppl.NormalNormal,
