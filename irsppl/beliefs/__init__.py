@@ -4,6 +4,8 @@ from irsppl.beliefs._abilities import ExactLaws as ExactLaws
 from irsppl.beliefs._abilities import ExactMax as ExactMax
 from irsppl.beliefs._abilities import FiniteRewards as FiniteRewards
 from irsppl.beliefs._abilities import InKernels as InKernels
+from irsppl.beliefs._abilities import NormalScores as NormalScores
+from irsppl.beliefs._abilities import PathVariances as PathVariances
 from irsppl.beliefs._abilities import RewardTables as RewardTables
 from irsppl.beliefs._abilities import Upkeep as Upkeep
 from irsppl.beliefs._abilities import for_simulation as for_simulation

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from irsppl._checks import is_concrete
+from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import expected_best
 
 Law = Any  # a law of one number on the host: see irsppl.inner.laws
@@ -60,6 +61,28 @@ class FiniteRewards(eqx.Module):
     @abc.abstractmethod
     def reward_tables(self) -> RewardTables | None:
         """None where the rewards of this very belief may take infinitely many values."""
+
+
+class NormalScores(eqx.Module):
+    """Rewards of a continuous law, which can be read as standard normal numbers."""
+
+    @abc.abstractmethod
+    def normal_scores(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        """[S, K, T]: each through the law of the next reward given the arm's earlier ones.
+
+        rewards [S, K, T]; before each, posterior mean [S, K, T] and pseudo-count [1, K, T].
+        """
+
+
+class PathVariances(eqx.Module):
+    """Posterior variances of the means that depend on the rewards, not on their number alone."""
+
+    @abc.abstractmethod
+    def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        """[S, K, T+1]: standard deviations after 0 .. T rewards [S, K, T].
+
+        means [S, K, T+1], worth [1, K, T+1]: posterior means and pseudo-counts there.
+        """
 
 
 class InKernels(abc.ABC):  # no pytree, for the engine's own state is none

@@ -216,6 +216,11 @@ def path_sums(rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
     return jnp.pad(jnp.cumsum(rewards, axis=1), ((0, 0), (1, 0)))
 
 
+def host_sums(x: Float[np.ndarray, "S K N"]) -> Float[np.ndarray, "S K N+1"]:
+    """The same of a batch, on the host."""
+    return np.concatenate([np.zeros((*x.shape[:2], 1)), np.cumsum(x, axis=2)], axis=2)
+
+
 def per_arm(draw: Any, key: Array, num_arms: int, shape: tuple[int, ...], dtype: Any) -> Array:
     """`[K, *shape]`: draws of one of `jax.random`'s standard laws, each arm's by its own key."""
     return jax.vmap(lambda k: draw(k, shape, dtype))(per_arm_keys(key, num_arms))

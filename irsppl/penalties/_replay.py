@@ -38,9 +38,8 @@ class News:
 
     def __init__(self, bandit: Bandit):
         self.bandit, belief = bandit, bandit.belief
-        self.binary = isinstance(belief, beliefs.BetaBernoulli)
         self.found = moments(belief)
-        limits = (0.0, 1.0) if self.binary else None
+        limits = (0.0, 1.0) if self.found.binary else None
         self.options = options(self.found.mean, self.found.sd, limits)
         self.best = exact_max_after(bandit, None)
 
@@ -61,7 +60,7 @@ class News:
             known = worth[None, :, None] + np.arange(horizon + 1)[None, None, :]
             sds = np.sqrt(means * (1 - means) / (known + 1))
         paths = (actions, means, sds, worth)
-        believed, second, *first = replay(*paths, *self.options, self.binary).T
+        believed, second, *first = replay(*paths, *self.options, self.found.binary).T
         truth = np.asarray(futures.means, np.float64)[:count]
         pulls = np.stack([(actions == a).sum(axis=1) for a in range(bandit.num_arms)], axis=1)
         columns = [(pulls * truth).sum(axis=1) - believed, *first]

@@ -133,7 +133,7 @@ def read(bandit: Bandit, outcomes: Outcome) -> tuple[Futures, Schedule]:
     else:
         means = path[:, :, : width + 1].astype(np.float64)
     sds = path_sds(bandit.belief, rewards, means)
-    futures = Futures(rewards, means, sds, normals(bandit.belief, rewards, means, sds))
+    futures = Futures(rewards, means, sds, normals(bandit.belief, rewards, means))
     limits = np.asarray(bandit.access.most(bandit)).astype(int)
     return futures, Schedule(bandit, lengths, known, limits)
 
