@@ -6,7 +6,7 @@ import pytest
 
 import irsppl
 from irsppl.certificates import penalties_for
-from irsppl.penalties._replay import News, steadied
+from irsppl.penalties.replay import News, steadied
 
 from .oracles import enumerate as enumeration
 from .registry import SMOOTH, made

@@ -4,13 +4,21 @@ from typing import Any
 
 from irsppl._checks import one_of
 from irsppl.penalties._base import CONJUGATE as CONJUGATE
+from irsppl.penalties._base import (
+    MOST_QUADRATURES,
+    Column,
+    after_pending_batch,
+    check_constraints,
+    exact_max_after,
+    total_weight,
+)
 from irsppl.penalties._base import PayoffPenalty as PayoffPenalty
 from irsppl.penalties._base import Penalty as Penalty
 from irsppl.penalties._base import Relaxation as Relaxation
 from irsppl.penalties._base import find_evaluator as find_evaluator
 from irsppl.penalties._base import future_means as future_means
 from irsppl.penalties._base import host_future_means as host_future_means
-from irsppl.penalties._control_variates import set_controls as set_controls
+from irsppl.penalties._control_variates import mean_controls, set_controls
 from irsppl.penalties._payoffs import HostPayoff as HostPayoff
 from irsppl.penalties._payoffs import Inner as Inner
 from irsppl.penalties._payoffs import Payoff as Payoff

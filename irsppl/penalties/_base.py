@@ -22,8 +22,8 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import BetaBernoulli, Conjugate, ExactLaws, ExactMax, NormalNormal
 from irsppl.inner.laws import Discrete
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import periods_of
 from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
+from irsppl.penalties.arrivals import periods_of
 
 Values = Float[np.ndarray, " S"]
 

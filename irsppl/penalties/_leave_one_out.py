@@ -22,10 +22,7 @@ import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
-from irsppl.beliefs import LinearGaussian
-from irsppl.beliefs._conjugate import Conjugate
-from irsppl.beliefs._joint import JointPoints
-from irsppl.beliefs._points import Points
+from irsppl.beliefs import Conjugate, JointPoints, LinearGaussian, Points
 from irsppl.outcomes import Outcome, block_size, blocks
 from irsppl.penalties._base import ANYWHERE, Inner, Penalty
 from irsppl.penalties._controls import controls, known_means

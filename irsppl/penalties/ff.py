@@ -10,7 +10,6 @@ import numpy as np
 from irsppl.bandit import Bandit
 from irsppl.budgets import Purse
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import by_arrival, pending_of
 from irsppl.penalties._base import (
     CONJUGATE,
     MOST_QUADRATURES,
@@ -20,6 +19,7 @@ from irsppl.penalties._base import (
     host_future_means,
 )
 from irsppl.penalties._payoffs import PerMoney, PerPeriod
+from irsppl.penalties.arrivals import by_arrival, pending_of
 
 
 class FF(PayoffPenalty):

@@ -10,7 +10,6 @@ from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import at_each, counts_in_time, in_time, pending_of, ready
 from irsppl.penalties._base import (
     CONJUGATE,
     MOST_QUADRATURES,
@@ -20,6 +19,7 @@ from irsppl.penalties._base import (
 )
 from irsppl.penalties._forms import TwoForms
 from irsppl.penalties._payoffs import PerArm, PerPeriod
+from irsppl.penalties.arrivals import at_each, counts_in_time, in_time, pending_of, ready
 
 
 class FH(TwoForms):

@@ -8,8 +8,7 @@ import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief, FiniteRewards
-from irsppl.beliefs._cloud import Cloud
+from irsppl.beliefs import Belief, Cloud, FiniteRewards
 from irsppl.inner.bellman import solve, solve_joint, solve_points
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import Penalty

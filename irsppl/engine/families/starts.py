@@ -9,13 +9,17 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from irsppl._checks import host64
-from irsppl.beliefs import RewardTables
-from irsppl.beliefs import _batch as batch
-from irsppl.beliefs._cloud import Cloud
-from irsppl.beliefs._joint import JointPoints
-from irsppl.beliefs._points import PointBelief, Points
-from irsppl.beliefs._rejuvenation import MoveState
-from irsppl.beliefs._subclouds import num_parts, thin
+from irsppl.beliefs import (
+    Cloud,
+    JointPoints,
+    MoveState,
+    PointBelief,
+    Points,
+    RewardTables,
+    batch,
+    num_parts,
+    thin,
+)
 from irsppl.beliefs.particles import JointParticles, Particles
 from irsppl.beliefs.quadrature import Quadrature
 from irsppl.engine.families import cloud
@@ -60,16 +64,16 @@ class Start(NamedTuple):
     move_state: MoveState  # [C] each
 
 
-def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
-    """How play of a belief of points begins; None where fixed tables say all (`Points`).
+def start_of(belief: Any, needs: frozenset[str]) -> Start | None:
+    """How paths begin where only the user's model can say what a reward does to the belief.
 
-    needs: what the rule asks; one that draws no rewards needs no tables of atoms.
+    None where fixed tables say all (`Points`). needs: what the rule asks; one that draws no rewards
+    needs no tables of atoms.
     """
-    held = _held(belief)
-    many = _has_many(belief)
-    moving = isinstance(belief, Cloud) and belief.moving
+    many, moving = _has_many(belief), isinstance(belief, Cloud) and belief.moving
     if not many and not moving:
         return None
+    held = _held(belief)
     atoms = (_MOVING_ATOMS if moving else ATOMS) if _plans(needs) else 0
     atoms = atoms if many else -1
     clouds, count = held.weights.shape
@@ -116,7 +120,7 @@ def _held(belief: Any) -> Held:
     mu = np.asarray(belief.mu, np.float64)
     return Held(
         joint,
-        _models(belief),
+        tuple(model for model, _ in belief.parts),
         ((0,),) if joint else tuple(map(tuple, belief.groups)),
         tuple({name: lead(leaf) for name, leaf in own.items()} for own in params),
         weights / weights.sum(axis=1, keepdims=True),
@@ -193,7 +197,7 @@ def _kept(held: Held, kind: str, make: Callable[[], Any]) -> Any:
     return _KEPT[place]
 
 
-def still_curves(belief: Any) -> Curves | None:
+def curves_of(belief: Any) -> Curves | None:
     """How rewards that are many are taken in by points that stay where they are, else None."""
     moving = isinstance(belief, Cloud) and belief.moving
     if moving or not _has_many(belief):
@@ -218,12 +222,9 @@ def _planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
 
 
 def _has_many(belief: Any) -> bool:
-    """Whether rewards may take infinitely many values."""
-    return any(model.reward_values is None for model in _models(belief))
-
-
-def _models(belief: Any) -> tuple[Any, ...]:
-    return tuple(model for model, _ in belief.parts)
+    """Whether it is of points, and rewards may take infinitely many values."""
+    of_points = isinstance(belief, PointBelief)
+    return of_points and any(model.reward_values is None for model, _ in belief.parts)
 
 
 def _arms(held: Held) -> tuple[Arm, ...]:
@@ -240,17 +241,13 @@ def _arms(held: Held) -> tuple[Arm, ...]:
 # ---- parts for play from tables
 
 
-@makes(Points, Quadrature, Particles)
-def _(belief: PointBelief, needs: frozenset[str]) -> Maker:
-    mu, tables = host64(belief.mu), functools.cache(lambda: _belief_tables(belief, needs))
-    return lambda horizon, _: points(*tables(), mu, horizon)
-
-
-@makes(JointPoints, JointParticles)
+@makes(Points, Quadrature, Particles, JointPoints, JointParticles)
 def _(belief: PointBelief, needs: frozenset[str]) -> Maker | None:
+    mu, tables = host64(belief.mu), functools.cache(lambda: _belief_tables(belief, needs))
+    if belief.is_independent:
+        return lambda horizon, _: points(*tables(), mu, horizon)
     if needs & {"path", "prefix"}:
         return None
-    mu, tables = host64(belief.mu), functools.cache(lambda: _belief_tables(belief, needs))
     return lambda horizon, _: joint_points(*tables(), mu, horizon, "separable" in needs)
 
 
