@@ -68,10 +68,7 @@ class NormalScores(eqx.Module):
 
     @abc.abstractmethod
     def normal_scores(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
-        """[S, K, T]: each through the law of the next reward given the arm's earlier ones.
-
-        rewards [S, K, T]; before each, posterior mean [S, K, T] and pseudo-count [1, K, T].
-        """
+        """Of rewards [S, K, T]; before each, its mean [S, K, T] and pseudo-count [1, K, T]."""
 
 
 class PathVariances(eqx.Module):
@@ -79,10 +76,7 @@ class PathVariances(eqx.Module):
 
     @abc.abstractmethod
     def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
-        """[S, K, T+1]: standard deviations after 0 .. T rewards [S, K, T].
-
-        means [S, K, T+1], worth [1, K, T+1]: posterior means and pseudo-counts there.
-        """
+        """[S, K, T+1] after 0 .. T rewards, with means [S, K, T+1], pseudo-counts [1, K, T+1]."""
 
 
 class InKernels(abc.ABC):  # no pytree, for the engine's own state is none

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import check_levels, host64, is_concrete, require_range
+from irsppl._checks import check_levels, host64, is_concrete, require_positive, require_range
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, InKernels
 from irsppl.beliefs._base import Belief
@@ -189,6 +189,10 @@ class Natural(Conjugate, ExactLaws, InKernels):
         n = jnp.arange(rewards.shape[1] + 1, dtype=self.nu.dtype)[None, :]
         more = self.added(path_sums(rewards.astype(self.nu.dtype)), n)
         return changed(self, **{name: getattr(self, name)[:, None] + x for name, x in more.items()})
+
+    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
+        require_positive("means", means)
+        return self.sample_rewards(key, jnp.asarray(means, self.nu.dtype), horizon)
 
     def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
         xi, nu = self.natural_state()

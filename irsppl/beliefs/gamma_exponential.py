@@ -79,10 +79,6 @@ class GammaExponential(Natural, NormalScores, PathVariances):
         draws = jax.random.gamma(key, jnp.maximum(count, 1))
         return jnp.where(count > 0, draws, 0) * parameters
 
-    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
-        require_positive("means", means)
-        return self.sample_rewards(key, jnp.asarray(means, self.rate.dtype), horizon)
-
     def mean_sd(self) -> Array:
         # The variance is infinite for shape <= 2; the mean is then the only scale there is.
         mean = self.rate / (self.shape - 1)

@@ -61,10 +61,6 @@ class GammaPoisson(Natural, PathVariances):
         kind = parameters.dtype
         return jax.random.poisson(key, n.astype(kind) * parameters).astype(kind)
 
-    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
-        require_positive("means", means)
-        return self.sample_rewards(key, jnp.asarray(means, self.shape.dtype), horizon)
-
     def mean_sd(self) -> Array:
         return jnp.sqrt(self.shape) / self.rate
 

@@ -18,8 +18,7 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Conjugate, LinearGaussian
-from irsppl.beliefs._cloud import Cloud
+from irsppl.beliefs import Cloud, Conjugate, LinearGaussian
 from irsppl.outcomes import Outcome
 from irsppl.penalties._base import ANYWHERE, Column
 
@@ -27,15 +26,10 @@ from irsppl.penalties._base import ANYWHERE, Column
 _MOST_ARMS = 50
 
 
-class ControlVariate(Column):
-    """A number whose mean is known."""
-
-    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
-
-
-class ArmMean(ControlVariate):
+class ArmMean(Column):
     """mu_a."""
 
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
     arm: int = eqx.field(static=True)
 
     @property
@@ -53,10 +47,9 @@ def mean_controls(bandit: Bandit) -> dict[ArmMean, float]:
     return {ArmMean(a): m for a, m in enumerate(host64(bandit.belief.predictive_mean()))}
 
 
-class GivenSet(ControlVariate):
+class GivenSet(Column):
     """The mean of a penalty's value given the particles that a future brought."""
 
-    host_needs: ClassVar[frozenset[str] | None] = None
     of: ClassVar[str]  # the penalty
 
     @property

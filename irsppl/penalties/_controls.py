@@ -13,14 +13,14 @@ from irsppl.beliefs import ExactLaws
 from irsppl.inner.laws import expected_best
 from irsppl.inner.leave_one_out import Arms, second_best_mean
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import total_weight
-from irsppl.penalties._control_variates import ControlVariate
+from irsppl.penalties._base import ANYWHERE, Column, total_weight
 from irsppl.penalties._view import View, arms_of
 
 
-class Control(ControlVariate):
+class Control(Column):
     """A number of each future whose mean is known: no bound, but it steadies one."""
 
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
     name: ClassVar[str]
 
     @property

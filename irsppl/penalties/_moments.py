@@ -14,8 +14,7 @@ import numpy as np
 
 from irsppl import beliefs
 from irsppl._checks import host64
-from irsppl.beliefs._base import single_pulls
-from irsppl.beliefs._points import PointBelief
+from irsppl.beliefs import PointBelief, single_pulls
 
 # Draws from which the noise of rewards is estimated where there is no formula.
 _DRAWS = 512
@@ -26,8 +25,7 @@ class Moments:
     """mean, sd [K] of the unknown means; worth [K]: how many rewards the prior is worth.
 
     binary: rewards are 0 or 1, and Beta(mean worth, (1 - mean) worth) has these moments. exact: the
-    belief *is* that Beta or Gaussian. normal: `normals` reads rewards as standard normal numbers;
-    own_variances: `path_sds` are the belief's own.
+    belief *is* that Beta or Gaussian.
     """
 
     mean: np.ndarray
@@ -35,8 +33,6 @@ class Moments:
     worth: np.ndarray
     binary: bool
     exact: bool
-    normal: bool = False
-    own_variances: bool = False
 
 
 def moments(belief: beliefs.Belief) -> Moments:
@@ -45,9 +41,7 @@ def moments(belief: beliefs.Belief) -> Moments:
         xi, worth = belief.natural_state()
         binary = isinstance(belief, beliefs.BetaBernoulli)
         exact = isinstance(belief, (beliefs.BetaBernoulli, beliefs.NormalNormal))
-        normal = isinstance(belief, beliefs.NormalScores)
-        own = isinstance(belief, beliefs.PathVariances)
-        return Moments(xi / worth, sd, worth, binary, exact, normal, own)
+        return Moments(xi / worth, sd, worth, binary, exact)
     mean = host64(belief.predictive_mean())
     if isinstance(belief, PointBelief) and belief.is_binary:
         worth = np.maximum(mean * (1 - mean) / sd**2 - 1, 1e-3)

@@ -99,22 +99,16 @@ class Mix(PayoffPenalty):
     def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> FirstPulls:
         belief = bandit.belief
         assert isinstance(belief, Conjugate)
-        natural, n0 = belief.natural_state(), self.early_pulls(bandit)
-        return FirstPulls(*_host_payoffs(*natural, outcomes, n0, int(bandit.remaining)))
+        (xi, nu), n0 = belief.natural_state(), self.early_pulls(bandit)
+        rewards, remaining = np.asarray(outcomes.rewards), int(bandit.remaining)
+        # Without a copy of all rewards in float64.
+        prefix = natural_means((xi, nu), rewards[:, :, : min(n0, remaining) - 1])
+        later = xi[None, :] + rewards[:, :, : remaining - 1].sum(axis=2, dtype=np.float64)
+        return FirstPulls(prefix, later / (nu[None, :] + (remaining - 1)))
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         # Without the record of pulls, posterior means are computed only as far as they count.
         return super().values(bandit if bandit.pending else bandit.trimmed(bandit.size), outcomes)
-
-
-def _host_payoffs(
-    xi: np.ndarray, nu: np.ndarray, outcomes: Outcome, n0: int, remaining: int
-) -> tuple[Float[np.ndarray, "S K n0"], Float[np.ndarray, "S K"]]:
-    """Prefix and later payoffs of a batch of futures, in float64, without a [S, K, T] copy."""
-    rewards = np.asarray(outcomes.rewards)
-    prefix = natural_means((xi, nu), rewards[:, :, : min(n0, remaining) - 1])
-    later = xi[None, :] + rewards[:, :, : remaining - 1].sum(axis=2, dtype=np.float64)
-    return prefix, later / (nu[None, :] + (remaining - 1))
 
 
 def settled(key: Array, bandit: Bandit) -> Bandit:

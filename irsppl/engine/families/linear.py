@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,19 +43,18 @@ class LinearGaussian(NamedTuple):
     futures: Floats  # [K, T]
 
 
-def linear_gaussian(
-    features: Any, noise: Any, offset: Any, mean: Any, root: Any, floor: float, horizon: int
-) -> LinearGaussian:
-    """features [K, d], noise and offset [K], mean [d], root [d, d]; futures of T rewards."""
-    features, noise, offset, mean, root = (
-        np.array(x, np.float64) for x in (features, noise, offset, mean, root)
-    )
+@makes(beliefs.LinearGaussian)
+def _(belief: beliefs.LinearGaussian, needs: frozenset[str]) -> Maker | None:
+    if needs & {"path", "prefix", "separable"}:
+        return None
+    fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
+    features, noise, offset, mean, root = (np.array(host64(field)) for field in fields)
     arms, dim = features.shape
-    return LinearGaussian(
+    return lambda horizon, _: LinearGaussian(
         features,
         noise,
         offset,
-        float(floor),
+        LEAST_SD,
         mean,
         root,
         np.empty(dim),
@@ -69,15 +68,6 @@ def linear_gaussian(
         np.zeros(arms, np.int64),
         np.empty((arms, horizon)),
     )
-
-
-@makes(beliefs.LinearGaussian)
-def _(belief: beliefs.LinearGaussian, needs: frozenset[str]) -> Maker | None:
-    if needs & {"path", "prefix", "separable"}:
-        return None
-    fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
-    x, noise, offset, mean, root = map(host64, fields)
-    return lambda horizon, _: linear_gaussian(x, noise, offset, mean, root, LEAST_SD, horizon)
 
 
 @njit(**INLINE)

@@ -72,10 +72,7 @@ def natural(code: int, xi: Any, nu: Any, sd: Any, horizon: int, copies: int = 1)
     return _KINDS[code](*fields)
 
 
-@makes(
-    *(beliefs.BetaBernoulli, beliefs.NormalNormal, beliefs.GammaPoisson, beliefs.GammaExponential),
-    NaturalState,
-)
+@makes(NaturalState, *(getattr(beliefs, kind.__name__) for kind in _KINDS))
 def _(belief: beliefs.InKernels, needs: frozenset[str]) -> Maker:
     state = belief.kernel_state()
     return lambda horizon, copies: natural(*state, horizon, copies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,26 +30,18 @@ class NormalInverseGamma(NamedTuple):
     futures: Floats  # [K, T]
 
 
-def normal_inverse_gamma(
-    mean: Any, precision: Any, shape: Any, rate: Any, horizon: int
-) -> NormalInverseGamma:
-    """Hyperparameters [K]; futures of T rewards."""
-    first = np.array([mean, precision, shape, rate], np.float64)
+@makes(beliefs.NormalInverseGamma)
+def _(belief: beliefs.NormalInverseGamma, needs: frozenset[str]) -> Maker:
+    fields = (belief.mean, belief.precision, belief.shape, belief.rate)
+    first = np.stack([host64(field) for field in fields])
     arms = first.shape[1]
-    return NormalInverseGamma(
+    return lambda horizon, _: NormalInverseGamma(
         first,
         np.empty_like(first),
         np.empty((arms, 2)),
         np.zeros(arms, np.int64),
         np.empty((arms, horizon)),
     )
-
-
-@makes(beliefs.NormalInverseGamma)
-def _(belief: beliefs.NormalInverseGamma, needs: frozenset[str]) -> Maker:
-    fields = (belief.mean, belief.precision, belief.shape, belief.rate)
-    mean, precision, shape, rate = map(host64, fields)
-    return lambda horizon, _: normal_inverse_gamma(mean, precision, shape, rate, horizon)
 
 
 @njit(**KERNEL)
