@@ -22,19 +22,10 @@ from irsppl.bandit import Bandit, check_bandit
 from irsppl.beliefs import Cloud, InKernels, Upkeep
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
-from irsppl.penalties import (
-    MOST_QUADRATURES,
-    Column,
-    Inner,
-    Penalty,
-    Relaxation,
-    exact_max_after,
-    find_evaluator,
-    find_penalty,
-    mean_controls,
-    set_controls,
-)
+from irsppl.penalties import Inner, Penalty, Relaxation, find_penalty
+from irsppl.penalties.base import MOST_QUADRATURES, Column, exact_max_after, find_evaluator
 from irsppl.penalties.brief import TOWER, brief_serves, brief_values
+from irsppl.penalties.control_variates import mean_controls, set_controls
 from irsppl.results import finite_result
 
 # Path values with known means that steady the sampled bounds, most useful first.

@@ -34,7 +34,8 @@ from irsppl.engine import Kernel
 from irsppl.engine import kernel as find_kernel
 from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
-from irsppl.penalties import after_pending_batch, find_penalty
+from irsppl.penalties import find_penalty
+from irsppl.penalties.base import after_pending_batch
 from irsppl.penalties.replay import News, can_replay
 from irsppl.policies import AgentPolicy, Policy, find_policy
 from irsppl.policies.function import ArmCheck, FunctionPolicy, PlainPolicy

@@ -12,7 +12,8 @@ import pytest
 import irsppl
 from irsppl.beliefs import BetaBernoulli, NormalNormal, for_simulation, lattice
 from irsppl.beliefs.particles import JointParticles, Particles
-from irsppl.penalties import PENALTIES, set_controls
+from irsppl.penalties import PENALTIES
+from irsppl.penalties.control_variates import set_controls
 
 from .conftest import within
 from .oracles import enumerate as oracle

@@ -3,22 +3,6 @@
 from typing import Any
 
 from irsppl._checks import one_of
-from irsppl.penalties._base import CONJUGATE as CONJUGATE
-from irsppl.penalties._base import (
-    MOST_QUADRATURES,
-    Column,
-    after_pending_batch,
-    check_constraints,
-    exact_max_after,
-    total_weight,
-)
-from irsppl.penalties._base import PayoffPenalty as PayoffPenalty
-from irsppl.penalties._base import Penalty as Penalty
-from irsppl.penalties._base import Relaxation as Relaxation
-from irsppl.penalties._base import find_evaluator as find_evaluator
-from irsppl.penalties._base import future_means as future_means
-from irsppl.penalties._base import host_future_means as host_future_means
-from irsppl.penalties._control_variates import mean_controls, set_controls
 from irsppl.penalties._payoffs import HostPayoff as HostPayoff
 from irsppl.penalties._payoffs import Inner as Inner
 from irsppl.penalties._payoffs import Payoff as Payoff
@@ -27,6 +11,13 @@ from irsppl.penalties._payoffs import PerCounts as PerCounts
 from irsppl.penalties._payoffs import PerMoney as PerMoney
 from irsppl.penalties._payoffs import PerPeriod as PerPeriod
 from irsppl.penalties._payoffs import PerPull as PerPull
+from irsppl.penalties.base import CONJUGATE as CONJUGATE
+from irsppl.penalties.base import PayoffPenalty as PayoffPenalty
+from irsppl.penalties.base import Penalty as Penalty
+from irsppl.penalties.base import Relaxation as Relaxation
+from irsppl.penalties.base import find_evaluator as find_evaluator
+from irsppl.penalties.base import future_means as future_means
+from irsppl.penalties.base import host_future_means as host_future_means
 from irsppl.penalties.ff import FF as FF
 from irsppl.penalties.fh import FH as FH
 from irsppl.penalties.ideal import Ideal as Ideal

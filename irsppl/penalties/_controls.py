@@ -13,8 +13,8 @@ from irsppl.beliefs import ExactLaws
 from irsppl.inner.laws import expected_best
 from irsppl.inner.leave_one_out import Arms, second_best_mean
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import ANYWHERE, Column, total_weight
 from irsppl.penalties._view import View, arms_of
+from irsppl.penalties.base import ANYWHERE, Column, total_weight
 
 
 class Control(Column):

@@ -24,12 +24,12 @@ from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, JointPoints, LinearGaussian, Points
 from irsppl.outcomes import Outcome, block_size, blocks
-from irsppl.penalties._base import ANYWHERE, Inner, Penalty
 from irsppl.penalties._controls import controls, known_means
 from irsppl.penalties._joint_view import JointView
 from irsppl.penalties._moments import moments
 from irsppl.penalties._schedule import plan_of
 from irsppl.penalties._view import View
+from irsppl.penalties.base import ANYWHERE, Inner, Penalty
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ts import TS

@@ -8,9 +8,9 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import NormalScores, PathVariances
 from irsppl.inner.leave_one_out import Arms, binary_arms, smooth_arms
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import total_weight
 from irsppl.penalties._moments import moments
 from irsppl.penalties._schedule import horizons, pending_counts, plan_of, read
+from irsppl.penalties.base import total_weight
 
 
 def arms_of(bandit: Bandit, shares: tuple[float, ...] = (1.0,)) -> Arms:

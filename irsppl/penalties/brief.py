@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, path_sums
 from irsppl.inner.mixture import mix_batch
-from irsppl.penalties._base import MOST_QUADRATURES
+from irsppl.penalties.base import MOST_QUADRATURES
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.mix import Mix

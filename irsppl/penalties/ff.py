@@ -10,7 +10,9 @@ import numpy as np
 from irsppl.bandit import Bandit
 from irsppl.budgets import Purse
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import (
+from irsppl.penalties._payoffs import PerMoney, PerPeriod
+from irsppl.penalties.arrivals import by_arrival, pending_of
+from irsppl.penalties.base import (
     CONJUGATE,
     MOST_QUADRATURES,
     PayoffPenalty,
@@ -18,8 +20,6 @@ from irsppl.penalties._base import (
     exact_max_after,
     host_future_means,
 )
-from irsppl.penalties._payoffs import PerMoney, PerPeriod
-from irsppl.penalties.arrivals import by_arrival, pending_of
 
 
 class FF(PayoffPenalty):

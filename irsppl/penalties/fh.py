@@ -10,16 +10,16 @@ from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import (
+from irsppl.penalties._forms import TwoForms
+from irsppl.penalties._payoffs import PerArm, PerPeriod
+from irsppl.penalties.arrivals import at_each, counts_in_time, in_time, pending_of, ready
+from irsppl.penalties.base import (
     CONJUGATE,
     MOST_QUADRATURES,
     exact_max_after,
     host_future_means,
     total_weight,
 )
-from irsppl.penalties._forms import TwoForms
-from irsppl.penalties._payoffs import PerArm, PerPeriod
-from irsppl.penalties.arrivals import at_each, counts_in_time, in_time, pending_of, ready
 
 
 class FH(TwoForms):

@@ -11,8 +11,8 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, Cloud, FiniteRewards
 from irsppl.inner.bellman import solve, solve_joint, solve_points
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Penalty
 from irsppl.penalties._payoffs import Inner
+from irsppl.penalties.base import Penalty
 
 
 class Ideal(Penalty):

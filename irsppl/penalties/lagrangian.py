@@ -16,7 +16,7 @@ from irsppl.inner.lagrangian import (
     lagrangian_tables,
     minimize_lagrangian,
 )
-from irsppl.penalties._base import Relaxation
+from irsppl.penalties.base import Relaxation
 
 
 class Lagrangian(Relaxation):

@@ -16,8 +16,8 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, for_simulation
 from irsppl.inner.mixture import mix, mix_batch
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import CONJUGATE, PayoffPenalty, future_means, natural_means
 from irsppl.penalties._payoffs import HostPayoff, Inner
+from irsppl.penalties.base import CONJUGATE, PayoffPenalty, future_means, natural_means
 
 _DEFAULT = 200
 

@@ -13,8 +13,8 @@ from irsppl import beliefs
 from irsppl.bandit import Bandit
 from irsppl.inner.leave_one_out import options
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import exact_max_after, host_future_means
 from irsppl.penalties._moments import moments, path_sds
+from irsppl.penalties.base import exact_max_after, host_future_means
 
 # Beliefs whose posterior variances are exact, so that squared news has a known mean.
 _OWN_VARIANCES = (beliefs.NormalNormal, beliefs.GammaPoisson, beliefs.DirichletCategorical)

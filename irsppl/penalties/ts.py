@@ -10,8 +10,8 @@ from jaxtyping import Array
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import ANYWHERE, PayoffPenalty, exact_max_after, total_weight
 from irsppl.penalties._payoffs import PerArm
+from irsppl.penalties.base import ANYWHERE, PayoffPenalty, exact_max_after, total_weight
 
 
 class TS(PayoffPenalty):

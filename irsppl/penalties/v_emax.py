@@ -12,9 +12,9 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import InKernels, lattice
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import PLAIN, lattice_after_pending
 from irsppl.penalties._forms import TwoForms
 from irsppl.penalties._payoffs import PerCounts
+from irsppl.penalties.base import PLAIN, lattice_after_pending
 from irsppl.penalties.v_zero import at_periods
 
 

@@ -11,10 +11,10 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import lattice
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import CONJUGATE, host_future_means, lattice_after_pending
 from irsppl.penalties._forms import TwoForms
 from irsppl.penalties._payoffs import PerCounts, PerPull
 from irsppl.penalties.arrivals import at_each, by_arrival
+from irsppl.penalties.base import CONJUGATE, host_future_means, lattice_after_pending
 
 
 class VZero(TwoForms):

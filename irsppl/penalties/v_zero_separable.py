@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, CorrelatedFuture, Future
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import CONJUGATE, PayoffPenalty
 from irsppl.penalties._payoffs import PerPull
 from irsppl.penalties.arrivals import at_each, in_time, pending_of, periods_of
+from irsppl.penalties.base import CONJUGATE, PayoffPenalty
 from irsppl.penalties.v_zero import VZero
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import PLAIN, PayoffPenalty, after_pending
 from irsppl.penalties._payoffs import PerPull
+from irsppl.penalties.base import PLAIN, PayoffPenalty, after_pending
 
 
 class Zero(PayoffPenalty):

@@ -18,8 +18,8 @@ from irsppl._fields import changed
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.beliefs import Cloud, for_simulation, too_few
 from irsppl.outcomes import Outcome
-from irsppl.penalties import after_pending_batch
 from irsppl.penalties.arrivals import pending_of, ready
+from irsppl.penalties.base import after_pending_batch
 from irsppl.policies._base import Policy
 from irsppl.policies.function import ArmCheck
 from irsppl.policies.generators import key_words

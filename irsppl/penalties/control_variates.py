@@ -20,7 +20,7 @@ from irsppl._checks import host64
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Cloud, Conjugate, LinearGaussian
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import ANYWHERE, Column
+from irsppl.penalties.base import ANYWHERE, Column
 
 # Each fitted slope costs a degree of freedom.
 _MOST_ARMS = 50
