@@ -16,9 +16,7 @@ import jax
 import numpy as np
 
 from irsppl._settings import settings, under
-from irsppl.beliefs import _batch as batch
-from irsppl.beliefs._rejuvenation import MoveState
-from irsppl.beliefs._subclouds import parts_of, too_few
+from irsppl.beliefs import MoveState, batch, parts_of, too_few
 from irsppl.engine import renewal
 from irsppl.engine.families import cloud
 from irsppl.engine.families.starts import Start

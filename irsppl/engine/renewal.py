@@ -19,8 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from irsppl.beliefs import _batch as batch
-from irsppl.beliefs._moves import kronecker
+from irsppl.beliefs import batch, kronecker
 from irsppl.inner.arrays import Floats, Ints, Singles, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL, seed_state, uniform
