@@ -14,8 +14,7 @@ from jaxtyping import Array, Bool, Int
 
 from irsppl._checks import as_count, as_key, check_number, is_concrete
 from irsppl._fields import changed
-from irsppl.beliefs import Belief, sized
-from irsppl.beliefs._base import examined
+from irsppl.beliefs import Belief, examined, sized
 from irsppl.budgets import Purse, read_budget
 from irsppl.constraints import Access, Arrivals, Constraint, End, Sure
 from irsppl.delays import Delay, read_delay

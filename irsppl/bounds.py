@@ -19,15 +19,13 @@ from irsppl._fields import changed
 from irsppl._running import RunningMean
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
-from irsppl.beliefs import InKernels, Upkeep
-from irsppl.beliefs._cloud import Cloud
+from irsppl.beliefs import Cloud, InKernels, Upkeep
 from irsppl.futures import chunks, draw_outcomes, outcome_keys
 from irsppl.outcomes import Outcome, blocks, prefix
 from irsppl.penalties import Inner, Penalty, Relaxation, find_penalty
-from irsppl.penalties._base import MOST_QUADRATURES, Column, exact_max_after
-from irsppl.penalties._brief import TOWER, brief_values
-from irsppl.penalties._brief import serves as brief_serves
-from irsppl.penalties._control_variates import mean_controls, set_controls
+from irsppl.penalties.base import MOST_QUADRATURES, Column, exact_max_after, find_evaluator
+from irsppl.penalties.brief import TOWER, brief_serves, brief_values
+from irsppl.penalties.control_variates import mean_controls, set_controls
 from irsppl.results import finite_result
 
 # Path values with known means that steady the sampled bounds, most useful first.
@@ -93,7 +91,7 @@ class Bound:
     value, stderr (0.0 where exact); regret_bound = W^TS - W^z, at most the regret of every policy,
     and its standard error; samples: raw inner values [S] (None where exact), before the control
     variates that `value` uses. Beyond 5,000 periods those of irs.ff are unbiased estimates of inner
-    values (see `penalties/_brief.py`).
+    values (see `penalties/brief.py`).
     """
 
     penalty: str
@@ -342,7 +340,7 @@ def inner_values(
 class _Solve:
     """All that the inner problems of many futures share; can be sent to another process.
 
-    brief: for long horizons, from futures without their bulk (see `penalties/_brief.py`).
+    brief: for long horizons, from futures without their bulk (see `penalties/brief.py`).
     """
 
     bandit: Bandit
@@ -365,11 +363,11 @@ class _Solve:
 
     @property
     def _compiled(self) -> bool:
-        """Whether CPU kernels do the work, not XLA."""
+        """Whether CPU kernels do the work, drawing futures as well, not XLA."""
         if self.brief or self.bandit.constraints or self.bandit.pending:
             return False
         natural = isinstance(self.bandit.belief, InKernels)
-        return natural and all(c.kernels_serve(self.bandit) for c in self.needed.values())
+        return natural and all(find_evaluator(c, self.bandit) for c in self.needed.values())
 
     def _batch(self, drawn: Outcome) -> dict[str, np.ndarray]:
         batches = [p.batch(self.bandit, drawn) for p in self.needed.values()]

@@ -180,8 +180,7 @@ def plot_belief(
     """
     from irsppl._checks import as_count, as_key
     from irsppl.bandit import Bandit
-    from irsppl.beliefs import Belief
-    from irsppl.beliefs._evolution import evolution
+    from irsppl.beliefs import Belief, evolution
 
     if isinstance(belief, Bandit):
         labels = belief.labels if labels is None else labels

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irsppl.bandit import Bandit
-from irsppl.penalties._replay import steadied
+from irsppl.penalties.replay import steadied
 
 if TYPE_CHECKING:
     import xarray as xr  # with pandas it takes most of a second, which bounds need not wait for

@@ -29,19 +29,17 @@ from irsppl._checks import (
 from irsppl._cluster import check_client, spread
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
-from irsppl.beliefs import Upkeep
-from irsppl.beliefs._cloud import Cloud
-from irsppl.beliefs._subclouds import warn_simulated
+from irsppl.beliefs import Cloud, Upkeep, warn_simulated
 from irsppl.engine import Kernel
 from irsppl.engine import kernel as find_kernel
 from irsppl.futures import chunks, draw_outcomes
 from irsppl.outcomes import Outcome
 from irsppl.penalties import find_penalty
-from irsppl.penalties._base import after_pending_batch
-from irsppl.penalties._replay import News, can_replay
+from irsppl.penalties.base import after_pending_batch
+from irsppl.penalties.replay import News, can_replay
 from irsppl.policies import AgentPolicy, Policy, find_policy
-from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck, FunctionPolicy, PlainPolicy
+from irsppl.policies.generators import seed_of, seeded
 from irsppl.policies.irs import IRS
 from irsppl.policies.paths import Play, player, seeds_of
 

@@ -13,7 +13,8 @@ import pytest
 
 import irsppl
 from irsppl._running import RunningMean
-from irsppl.beliefs import ExactLaws
+
+from .registry import FAMILIES
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Most of the suite's time is compilation of programs that run once: fewer passes of the compiler,
@@ -34,20 +35,6 @@ with contextlib.suppress(ImportError, AttributeError):  # not a public name: wit
 
     mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 gc.set_threshold(20_000, 20, 50)
-
-FAMILIES = {
-    "beta-bernoulli": lambda: irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5]),
-    "normal-normal": lambda: irsppl.NormalNormal([0.0, 0.5, 1.0], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]),
-    "gamma-poisson": lambda: irsppl.GammaPoisson([2.0, 3.0, 4.5], [1.0, 2.0, 2.0]),
-    "gamma-exponential": lambda: irsppl.GammaExponential([3.0, 4.0, 3.5], [2.0, 2.0, 3.0]),
-    "normal-inverse-gamma": lambda: irsppl.NormalInverseGamma(
-        [0.0, 1.0, 0.5], [1.0, 2.0, 0.5], [2.0, 3.0, 1.5], [1.0, 2.0, 1.0]
-    ),
-    "dirichlet-categorical": lambda: irsppl.DirichletCategorical(
-        [[1.0, 2.0, 1.0], [2.0, 1.0, 0.5], [1.0, 1.0, 3.0]], [0.0, 0.5, 2.0]
-    ),
-}
-EXACT = [name for name, make in FAMILIES.items() if isinstance(make(), ExactLaws)]
 
 
 @pytest.fixture(params=FAMILIES)

@@ -76,6 +76,32 @@ def test_imports_point_one_way(path):
         assert ROOMS.index(room(name)) <= ROOMS.index(own), f"{path.name} imports {name}"
 
 
+def private(source, own):
+    """Underscore modules of other rooms that a file of the room `own` imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, *parts = name.split(".")
+            file = PACKAGE.joinpath(*parts).with_suffix(".py")
+            if package == "irsppl" and parts and room(name) != own and file.exists():
+                yield from [name] if any(part.startswith("_") for part in parts[1:]) else []
+
+
+def test_rooms_take_from_others_what_is_handed_out():
+    """By the room's `__init__`, or in modules without an underscore; irsppl/_*.py are for all."""
+    source = "from irsppl._checks import host64\nfrom irsppl.beliefs import Belief, _points"
+    assert list(private(source, "engine")) == ["irsppl.beliefs._points"]
+    assert not list(private(source, "beliefs"))
+    for path in FILES:
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        assert not list(private(path.read_text(), own)), path
+
+
 SCRIPTS = sorted(
     path
     for folder in ("benchmarks", "examples", "models")

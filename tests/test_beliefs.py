@@ -15,8 +15,9 @@ from irsppl._fields import changed
 from irsppl.beliefs._conjugate import Conjugate
 from irsppl.inner.laws import expected_best
 
-from .conftest import EXACT, FAMILIES, within
+from .conftest import within
 from .oracles import laws as oracle
+from .registry import EXACT, FAMILIES
 
 
 def oracle_arms(belief):

@@ -9,8 +9,9 @@ import pytest
 import irsppl
 from irsppl.penalties import PENALTIES
 
-from .conftest import EXACT, FAMILIES, mean_by_controls, optimised, within
+from .conftest import mean_by_controls, optimised, within
 from .oracles import laws as oracle
+from .registry import EXACT, FAMILIES
 from .test_beliefs import oracle_arms
 
 

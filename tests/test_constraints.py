@@ -21,6 +21,7 @@ from irsppl.budgets import read_budget
 from irsppl.penalties import FH, VEMax, VZero, find_penalty
 
 from .oracles import enumerate as en
+from .registry import ENUMERATED
 
 ARMS = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
 PRIOR = np.array([0.3, 0.5, 0.2])
@@ -171,7 +172,7 @@ def test_three_correlated_arms_equal_enumeration():
         batch = stacked(outcomes, bandit, np.zeros((len(outcomes), 3)))
         best = en.optimal_value(problem)
         value = {"ts": en.bound(problem, "ts")}
-        for name in ("irs.fh", "irs.ff", "irs.v-zero", "irs.v-zero-separable", "irs.v-emax"):
+        for name in ENUMERATED:
             got = find_penalty(name).values(bandit, batch)
             value[name] = float(np.dot([o.probability for o in outcomes], got))
             assert value[name] == pytest.approx(en.bound(problem, name), abs=1e-9)

@@ -13,7 +13,7 @@ import pytest
 import irsppl
 from irsppl import _progress
 from irsppl.futures import outcome_keys
-from irsppl.penalties import Inner, Penalty, _brief, find_penalty
+from irsppl.penalties import Inner, Penalty, brief, find_penalty
 from irsppl.results import finite_result
 
 from .conftest import mean_by_controls, within
@@ -297,12 +297,12 @@ def test_no_result_leaves_that_is_no_number():
 )
 def test_futures_without_their_bulk_give_the_same_bounds(belief, monkeypatch):
     """Against exact figures (FF, FH, TS) and whole futures (Mix): 4 s.e., 1 in 16,000 each."""
-    monkeypatch.setattr(_brief, "_EACH", 16)  # so that 80 periods have blocks of several
+    monkeypatch.setattr(brief, "_EACH", 16)  # so that 80 periods have blocks of several
     bandit = irsppl.Bandit(belief, 80)
     needed = {p.label: p for p in map(find_penalty, ("ts", "irs.fh", "irs.ff", irsppl.Mix(T0=30)))}
     keys = outcome_keys(jax.random.key(5), 0, 2000)
-    found = _brief.brief_values(bandit, needed, keys)
-    tower = found.pop(_brief.TOWER)
+    found = brief.brief_values(bandit, needed, keys)
+    tower = found.pop(brief.TOWER)
     best = needed["ts"].exact(bandit)
     column = found["ts"] - best
     for name, penalty in needed.items():
@@ -316,7 +316,7 @@ def test_futures_without_their_bulk_give_the_same_bounds(belief, monkeypatch):
         within(*mean_by_controls(found[name], controls), truth, error)
     within(*mean_by_controls(tower, []), 0.0)
     # Means and first rewards are those of the whole future with the same key.
-    drawn = _brief._draw(bandit.trimmed(16), keys, 16, 80, True)
+    drawn = brief._draw(bandit.trimmed(16), keys, 16, 80, True)
     whole = jax.jit(jax.vmap(bandit.sample_truth))(keys[:1000])
     np.testing.assert_allclose(drawn.means[:1000], whole.means, rtol=1e-6)
     sums = np.asarray(whole.rewards)[:, :, :5].sum(axis=2)
@@ -324,7 +324,7 @@ def test_futures_without_their_bulk_give_the_same_bounds(belief, monkeypatch):
 
 
 def test_blocks_cover_every_period_once():
-    ends = _brief.blocks(256, 1_000_000)
+    ends = brief.blocks(256, 1_000_000)
     assert ends[0] == 256 and ends[-1] == 1_000_000 and np.all(np.diff(ends) > 0)
     assert len(ends) < 200
 

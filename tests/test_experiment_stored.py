@@ -13,18 +13,8 @@ import irsppl
 from irsppl.live import codec
 from irsppl.live.state import fold
 
-from .conftest import FAMILIES
+from .registry import CLOSED, rewards_of
 from .test_experiment import T, bernoulli, same
-
-BELIEFS = dict(FAMILIES) | {
-    "linear-gaussian": lambda: irsppl.LinearGaussian(
-        features=[[1.0, 0.0], [0.5, 1.0], [0.0, 1.0]],
-        mean=[0.0, 0.2],
-        cov=[[1.0, 0.3], [0.3, 2.0]],
-        noise_sd=1.0,
-    ),
-}
-REWARDS = {"beta-bernoulli": [0, 1], "gamma-poisson": [0, 3], "dirichlet-categorical": [0.5, 2.0]}
 
 
 @pytest.fixture
@@ -32,11 +22,11 @@ def where(tmp_path):
     return tmp_path / "shop.db"
 
 
-@pytest.mark.parametrize("name", BELIEFS)
+@pytest.mark.parametrize("name", CLOSED)
 def test_every_belief_survives(name, where):
     """In memory, replayed, from a snapshot, and pulled by hand: one belief."""
-    bandit = irsppl.Bandit(BELIEFS[name](), T)
-    rewards = REWARDS.get(name, [0.25, 1.75])
+    bandit = irsppl.Bandit(CLOSED[name](), T)
+    rewards = rewards_of(name)
     with irsppl.Experiment.create(where, bandit, "ts") as experiment:
         for i in range(8):
             decision = experiment.ask()

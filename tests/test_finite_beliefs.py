@@ -14,25 +14,9 @@ from scipy.special import expit
 
 import irsppl
 
-from .conftest import FAMILIES
+from .registry import BELIEFS, POINTS, made, rewards_of
 
 NAN, INF = float("nan"), float("inf")
-
-
-def uniform(reward=None):
-    """Rewards above 2 are impossible, though no support says so."""
-    top = numpyro.sample("top", dist.Uniform(1.0, 2.0))
-    numpyro.sample("reward", dist.Uniform(0.0, top), obs=reward)
-
-
-def uniform_either(reward=None):
-    big = numpyro.sample("big", dist.Bernoulli(0.5))
-    numpyro.sample("reward", dist.Uniform(0.0, 1.0 + big), obs=reward)
-
-
-def uniform_joint(arm, reward=None):
-    top = numpyro.sample("top", dist.Uniform(1.0, 2.0).expand([2]).to_event(1))
-    numpyro.sample("reward", dist.Uniform(0.0, top[arm]), obs=reward)
 
 
 def logit(reward=None):
@@ -43,29 +27,6 @@ def logit(reward=None):
 def amount(reward=None):
     log_mean = numpyro.sample("log_mean", dist.Normal(0.0, 0.7))
     numpyro.sample("reward", dist.Gamma(2.0, 2.0 * jnp.exp(-log_mean)), obs=reward)
-
-
-POINTS = {
-    "quadrature": lambda: irsppl.from_numpyro(uniform, 2),
-    "enumeration": lambda: irsppl.from_numpyro(uniform_either, 2),
-    "particles": lambda: irsppl.from_numpyro(
-        uniform, 2, representation="particles", num_particles=64
-    ),
-    "joint": lambda: irsppl.from_numpyro_joint(uniform_joint, 2, num_particles=64),
-}
-OTHERS = {
-    "linear-gaussian": lambda: irsppl.LinearGaussian(
-        [[1.0, 0.0], [1.0, 1.0]], [0.0, 0.0], np.eye(2), 1.0
-    )
-}
-BELIEFS = {**FAMILIES, **POINTS, **OTHERS}
-# A possible reward of each.
-POSSIBLE = {"dirichlet-categorical": 0.5, "beta-bernoulli": 1.0, "gamma-poisson": 2.0}
-
-
-@functools.cache  # models are compiled for by identity
-def made(name):
-    return BELIEFS[name]()
 
 
 @pytest.fixture(params=BELIEFS)
@@ -82,16 +43,16 @@ def finite(belief):
 def test_no_such_reward_enters_any_belief(named, bad):
     name, belief = named
     bandit = irsppl.Bandit(belief, 20)
-    pending = bandit.pull(0)
+    pending, good = bandit.pull(0), rewards_of(name)[0]
     for call in (
         lambda: belief.update(0, bad),
-        lambda: belief.update([0, 0], [POSSIBLE.get(name, 0.5), bad]),
+        lambda: belief.update([0, 0], [good, bad]),
         lambda: bandit.pull(0, bad),
         lambda: pending.arrive(0, bad),
     ):
         if bad is None and call.__code__.co_names[-1] == "pull":
             continue  # a pull without a reward is pending
-        if isinstance(bad, list) and "POSSIBLE" in call.__code__.co_names:
+        if isinstance(bad, list) and "good" in call.__code__.co_freevars:
             continue  # NumPy's own error: a list of a number and a list
         with pytest.raises(ValueError, match="reward"):
             call()
@@ -100,7 +61,7 @@ def test_no_such_reward_enters_any_belief(named, bad):
 
 def test_a_possible_reward_enters_every_belief(named):
     name, belief = named
-    reward = POSSIBLE.get(name, 0.5)
+    reward = rewards_of(name)[0]
     bandit = irsppl.Bandit(belief, 20)
     belief = bandit.belief  # with its record, so that one program serves all updates
     for after in (

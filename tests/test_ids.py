@@ -18,8 +18,9 @@ from irsppl.policies import IDS
 from irsppl.policies.ids import _cell_terms, _weighted_terms, best_mixture
 
 from . import kernels
-from .conftest import FAMILIES, within
+from .conftest import within
 from .oracles import ids as oracle
+from .registry import FAMILIES
 
 BERNOULLI = [
     ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]),

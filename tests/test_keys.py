@@ -13,7 +13,7 @@ import irsppl
 from irsppl.penalties import PENALTIES
 from irsppl.policies import POLICIES
 
-from .conftest import FAMILIES
+from .registry import FAMILIES
 
 KEY = jax.random.key(0)
 

@@ -17,6 +17,7 @@ from irsppl.penalties._view import View, arms_of
 
 from .oracles import enumerate as enumeration
 from .oracles import leave_one_out as oracle
+from .registry import SMOOTH, made
 from .test_penalties import all_outcomes
 
 BERNOULLI = {
@@ -183,26 +184,13 @@ def test_hats_over_a_normal_innovation_have_their_exact_means():
     np.testing.assert_allclose(HAT_MEANS, means, atol=1e-13)
 
 
-FAMILIES = {
-    "normal-normal": irsppl.NormalNormal([0.0, 0.5, 1.0], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]),
-    "gamma-poisson": irsppl.GammaPoisson([2.0, 3.0, 4.5], [1.0, 2.0, 2.0]),
-    "gamma-exponential": irsppl.GammaExponential([3.0, 4.0, 3.5], [2.0, 2.0, 3.0]),
-    "normal-inverse-gamma": irsppl.NormalInverseGamma(
-        [0.0, 1.0, 0.5], [1.0, 2.0, 0.5], [2.0, 3.0, 1.5], [1.0, 2.0, 1.0]
-    ),
-    "dirichlet-categorical": irsppl.DirichletCategorical(
-        [[1.0, 2.0, 1.0], [2.0, 1.0, 0.5], [1.0, 1.0, 3.0]], [0.0, 0.5, 2.0]
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_penalties_of_other_families_have_mean_zero_at_every_pull(name):
     """z-scores of 60 means of 4,000 futures, each also times what the arm has shown.
 
     The largest of 120 exceeds 5 with probability below 1e-4; the seed is fixed.
     """
-    bandit = irsppl.Bandit(FAMILIES[name], 20)
+    bandit = irsppl.Bandit(made(name), 20)
     view = View(bandit, draw_outcomes(bandit, jax.random.key(1), 0, 4000))
     z = view.charges(view.weights(0.45)[:, :, None])
     for factor in (1.0, np.tanh(view.futures.means[:, :, :-1])):
@@ -216,10 +204,10 @@ def test_penalties_of_other_families_have_mean_zero_at_every_pull(name):
         assert np.abs(level - even[:, None, None]).max() < 2.6 / np.sqrt(len(level))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_other_families_gain_on_v_zero(name):
     """4 combined standard errors: a false alarm once in 30,000."""
-    bandit = irsppl.Bandit(FAMILIES[name], 20)
+    bandit = irsppl.Bandit(made(name), 20)
     outcomes = draw_outcomes(bandit, jax.random.key(2), 0, 4000)
     gain = PENALTIES["irs.v-zero"].values(bandit, outcomes) - VSolo().values(bandit, outcomes)
     assert gain.mean() > -4 * gain.std() / np.sqrt(len(gain))

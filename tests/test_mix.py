@@ -22,10 +22,11 @@ from irsppl.penalties import find_penalty
 from irsppl.penalties.mix import settled
 from irsppl.policies import find_policy
 
-from .conftest import FAMILIES, within
+from .conftest import within
 from .kernels import decide, simulate_paths
 from .oracles import enumerate as exact
 from .oracles import mix as oracle
+from .registry import FAMILIES
 
 # (xi, nu, noise) of three arms without round numbers, so that no two allocations tie.
 STATES = {

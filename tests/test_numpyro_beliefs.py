@@ -12,10 +12,12 @@ import pytest
 import irsppl
 from irsppl.beliefs import BetaBernoulli, NormalNormal, for_simulation, lattice
 from irsppl.beliefs.particles import JointParticles, Particles
-from irsppl.penalties import PENALTIES, set_controls
+from irsppl.penalties import PENALTIES
+from irsppl.penalties.control_variates import set_controls
 
 from .conftest import within
 from .oracles import enumerate as oracle
+from .registry import ENUMERATED
 
 
 def logistic(mean, sd):
@@ -238,7 +240,7 @@ def test_correlated_arms_against_enumeration():
     likelihood = np.array([[[0.7, 0.3], [0.2, 0.8]], [[0.2, 0.8], [0.7, 0.3]]])
     problem = oracle.Problem(oracle.JointDiscrete([0.5, 0.5], likelihood, (0.0, 1.0)), 4)
     bandit = irsppl.Bandit(belief, 4)
-    names = ["ts", "irs.fh", "irs.ff", "irs.v-zero", "irs.v-zero-separable", "irs.v-emax"]
+    names = ["ts", *ENUMERATED]
     bounds = irsppl.bound(bandit, names, num_samples=4000)
     optimum = oracle.optimal_value(problem)
     for name in names:

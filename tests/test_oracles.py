@@ -130,16 +130,7 @@ def test_full_feedback_figures(arms, horizon, regret_bound, digits):
 
 # --- enumeration: validity, order, dual feasibility ---------------------------------------
 
-PENALTIES = (
-    "zero",
-    "ts",
-    "irs.fh",
-    "irs.ff",
-    "irs.v-zero",
-    "irs.v-zero-separable",
-    "irs.v-emax",
-    "ideal",
-)
+PENALTIES = [name for name in exact.PAYOFFS if name != "irs.ff-money"]  # which is for budgets
 
 
 def _joint(seed, thetas, arms, categories):

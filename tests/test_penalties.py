@@ -8,10 +8,11 @@ import pytest
 
 import irsppl
 from irsppl.inner.allocation import allocate, allocate_batch
-from irsppl.penalties import PENALTIES
+from irsppl.penalties import PENALTIES, find_evaluator
 
 from .conftest import optimised
 from .oracles import enumerate as oracle
+from .registry import ENUMERATED
 
 BERNOULLI = [
     ([1.0, 1.0], [1.0, 1.0], 4),
@@ -33,7 +34,6 @@ def instances():
 INSTANCES = {
     f"{b.num_arms} arms, T={b.horizon}, {type(b.belief).__name__}": (b, p) for b, p in instances()
 }
-SAMPLED = ["zero", "irs.fh", "irs.ff", "irs.v-zero", "irs.v-emax"]
 
 
 @pytest.fixture(params=INSTANCES)
@@ -52,7 +52,7 @@ def all_outcomes(problem):
     return batch, np.array([o.probability for o in listed]), listed
 
 
-@pytest.mark.parametrize("penalty", SAMPLED)
+@pytest.mark.parametrize("penalty", ENUMERATED)
 def test_inner_values_of_every_outcome_and_the_exact_bound(instance, penalty):
     """Each outcome's value against all K^T sequences; their mean against the oracle's bound."""
     bandit, problem = instance
@@ -68,7 +68,7 @@ def test_inner_values_of_every_outcome_and_the_exact_bound(instance, penalty):
     assert values @ probabilities == pytest.approx(bound, rel=tolerance)
 
 
-@pytest.mark.parametrize("penalty", SAMPLED)
+@pytest.mark.parametrize("penalty", ENUMERATED)
 def test_traced_and_host_values_agree(instance, penalty):
     bandit, problem = instance
     batch, _, _ = all_outcomes(problem)
@@ -84,7 +84,7 @@ def test_traced_and_host_values_agree(instance, penalty):
 def test_order_of_the_bounds(instance):
     """V* <= V-EMax, V-Zero, FF, FH <= TS; V-Zero <= FH; FF <= FH (independent arms, no budget)."""
     bandit, problem = instance
-    w = {name: oracle.bound(problem, name) for name in SAMPLED}
+    w = {name: oracle.bound(problem, name) for name in ENUMERATED}
     w["ts"] = oracle.bound(problem, "ts")
     optimum = oracle.optimal_value(problem)
     slack = 1e-9
@@ -111,7 +111,7 @@ def policies(num_arms):
     }
 
 
-@pytest.mark.parametrize("penalty", [*SAMPLED, "ts", "ideal"])
+@pytest.mark.parametrize("penalty", [*ENUMERATED, "ts", "ideal"])
 def test_penalties_have_zero_mean_under_any_policy_that_does_not_look_ahead(penalty):
     problem = oracle.Problem(oracle.BetaBernoulli([1.0, 2.0], [1.0, 1.0]), 3)
     for name, policy in policies(2).items():
@@ -164,7 +164,7 @@ def _pair(wide, name):
     return bandit, name, outcome
 
 
-@pytest.mark.parametrize("penalty", [*SAMPLED, "ts"])
+@pytest.mark.parametrize("penalty", [*ENUMERATED, "ts"])
 def test_relabelling_arms_relabels_the_solution(penalty):
     order = [2, 0, 1]
     alpha, beta = np.array([2.0, 1.1, 1.7]), np.array([1.3, 0.9, 2.2])
@@ -204,7 +204,7 @@ def test_pending_rewards_come_first_in_an_outcome():
     arrived = start.pull(0, 1)
     outcome = irsppl.Outcome([0.6, 0.4], [[1, 0, 1, 1, 0], [0, 1, 1, 0, 1]])
     later = irsppl.Outcome([0.6, 0.4], [[0, 1, 1, 0], [0, 1, 1, 0]])
-    for name in ("zero", "ts", "irs.fh", "irs.ff", "irs.v-zero", "irs.v-emax"):
+    for name in ("ts", *ENUMERATED):
         one, two = (
             irsppl.solve_inner(waiting, name, outcome),
             irsppl.solve_inner(arrived, name, later),
@@ -235,3 +235,22 @@ def test_lattice_too_large_is_refused_with_its_size():
     bandit = irsppl.Bandit(irsppl.BetaBernoulli(np.ones(10), np.ones(10)), 500)
     with pytest.raises(ValueError, match=r"10 arms and horizon 500 give 3e\+20 count vectors"):
         irsppl.choose(bandit, "irs.v-emax")
+
+
+def test_whose_inner_values_need_no_xla():
+    """By bandit; `ideal` and `lagrangian` are never sampled."""
+    anywhere = {"ts", "irs.v-solo", "irs.v-fit"}
+    conjugate = {"irs.fh", "irs.ff", "irs.v-zero", "irs.v-zero-separable", "irs.mix"}
+    two, three = ([1.0] * n for n in (2, 3))
+    linear = irsppl.LinearGaussian(np.eye(2), [0.0, 0.0], np.eye(2), 1.0)
+    beta = irsppl.BetaBernoulli(two, two)
+    for bandit, wanted in (
+        (irsppl.Bandit(beta, 3), {"irs.v-emax", "zero"} | conjugate),
+        (irsppl.Bandit(irsppl.BetaBernoulli(three, three), 3), {"zero"} | conjugate),
+        (irsppl.Bandit(irsppl.GammaPoisson(two, two), 3), {"zero"} | conjugate),
+        (irsppl.Bandit(linear, 3), {"zero"}),
+        (irsppl.Bandit(beta, 3).pull(0), set()),
+        (irsppl.Bandit(beta, 3, delay=1), set()),
+    ):
+        found = {name for name, p in PENALTIES.items() if find_evaluator(p, bandit) is not None}
+        assert found == wanted | anywhere

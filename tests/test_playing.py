@@ -11,7 +11,8 @@ from irsppl.futures import chunks, draw_outcomes
 from irsppl.policies import POLICIES, find_policy
 from irsppl.policies.paths import player
 
-from .conftest import FAMILIES, within
+from .conftest import within
+from .registry import FAMILIES
 
 K, T = 3, 20
 COSTS = dict(costs=[1, 2, 0.5], budget=12)

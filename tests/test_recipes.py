@@ -3,6 +3,8 @@
 import importlib
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 
 import jax
@@ -11,19 +13,23 @@ import numpy as np
 import pytest
 
 import irsppl
-from irsppl.engine import dispatch, families, kernel, makers, verbs
+from irsppl.engine import dispatch, kernel, makers, verbs
+from irsppl.engine.families.registry import MAKERS
 from irsppl.engine.verbs import implements
 from irsppl.futures import draw_outcomes
 from irsppl.inner.cpu import compiling
 from irsppl.inner.cpu.rng import streams
 from irsppl.inner.cpu.special import beta_cdf
-from irsppl.penalties import find_penalty
+from irsppl.penalties import find_evaluator, find_penalty
 from irsppl.policies import find_policy
 
 from .conftest import within
 from .oracles import enumerate as en
 
-PAGE = pathlib.Path(__file__).parent.parent / "CONTRIBUTING.md"
+ROOT = pathlib.Path(__file__).parent.parent
+PAGE = ROOT / "CONTRIBUTING.md"
+# Blocks that others of the page import from where they belong.
+PLACES = {"Add a conjugate family": "irsppl.beliefs.beta_geometric"}
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +43,12 @@ def recipes(tmp_path_factory):
             name = "recipe_" + re.sub(r"\W+", "_", section.splitlines()[0]).lower()
             (folder / f"{name}.py").write_text(code)
             importlib.invalidate_caches()
-            found[section.splitlines()[0]] = importlib.import_module(name)
+            made = found[section.splitlines()[0]] = importlib.import_module(name)
+            sys.modules[PLACES.get(section.splitlines()[0], name)] = made
     yield found
     sys.path.remove(str(folder))
+    for place in PLACES.values():
+        del sys.modules[place]
 
 
 def test_a_penalty_is_one_file(recipes):
@@ -63,7 +72,7 @@ def test_a_penalty_has_a_batch_without_xla_and_a_kernel(recipes, monkeypatch):
     halfway = recipes["Add a penalty"].Halfway()
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0, 1.5], [1.0, 2.5, 1.0]), 7)
     outcomes = draw_outcomes(bandit, jax.random.key(0), 0, 300)
-    assert halfway.host_payoff(bandit, outcomes) is not None
+    assert find_evaluator(halfway, bandit) and not find_evaluator(halfway, bandit.pull(0))
     solved = jax.vmap(lambda outcome: halfway.inner(bandit, outcome).value)(outcomes)
     np.testing.assert_allclose(halfway.values(bandit, outcomes), solved, rtol=1e-5)
 
@@ -102,6 +111,31 @@ def test_a_policy_is_one_file_and_its_rule_another(recipes, monkeypatch):
     assert not any(maker.__module__.encode() in data for data in kept)
 
 
+def test_a_family_with_kernels_touches_three_files(recipes, tmp_path):
+    """Two new ones and `irsppl/__init__.py`, in a copy of the package: `ts` is then compiled."""
+    shutil.copytree(ROOT / "irsppl", tmp_path / "irsppl", ignore=shutil.ignore_patterns("*.pyc"))
+    for heading, place in (
+        ("Add a conjugate family", "beliefs/beta_geometric.py"),
+        ("Compile a family", "engine/families/geometric.py"),
+    ):
+        shutil.copy(recipes[heading].__file__, tmp_path / "irsppl" / place)
+    names = tmp_path / "irsppl" / "__init__.py"
+    line = re.search(r'`("beliefs.beta_geometric": .*?)`', PAGE.read_text())[1]
+    names.write_text(names.read_text().replace("_NAMES = {", f"_NAMES = {{\n    {line},"))
+    code = """
+import irsppl
+from irsppl import engine
+from irsppl.policies import find_policy
+
+bandit = irsppl.Bandit(irsppl.BetaGeometric([5.0, 6.0], [4.0, 6.0]), 8)
+assert engine.kernel(find_policy("ts"), bandit) and "BetaGeometric" in irsppl.__all__
+print(irsppl.__file__)
+"""
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert out.stdout.strip() == str(names), out.stderr
+
+
 def test_a_family_is_one_file_and_its_kernels_another(recipes, monkeypatch):
     """The posterior mean is a martingale (4 s.e.), bounds are in their order, V-Zero is above what
     a policy earns (4 s.e.); traced and compiled, TS earns the same (4 paired s.e.)."""
@@ -117,10 +151,10 @@ def test_a_family_is_one_file_and_its_kernels_another(recipes, monkeypatch):
     found = irsppl.bound(bandit, ["ts", "irs.fh", "irs.v-zero"], num_samples=2000)
     values = [found[name].value for name in ("ts", "irs.fh", "irs.v-zero")]
     assert values == sorted(values, reverse=True)
-    assert kernel(find_policy("ts"), bandit) is None
-    traced = irsppl.simulate(bandit, "ts", num_replications=2000)
-    maker = recipes["Compile a family"].geometric
-    monkeypatch.setitem(families._MAKERS, type(belief), maker)
+    with monkeypatch.context() as before:
+        before.delitem(MAKERS, type(belief))
+        assert kernel(find_policy("ts"), bandit) is None
+        traced = irsppl.simulate(bandit, "ts", num_replications=2000)
     assert kernel(find_policy("ts"), bandit) is not None
     assert kernel(find_policy("irs.index"), bandit) is None
     compiled = irsppl.simulate(bandit, "ts", num_replications=2000)
@@ -146,9 +180,10 @@ def test_a_family_with_gain_and_highest_is_served_by_ogi(recipes, monkeypatch):
 
     belief = recipes["Add a conjugate family"].BetaGeometric([5.0, 6.0], [4.0, 6.0])
     bandit = irsppl.Bandit(belief, 8)
+    assert kernel(find_policy("ogi"), bandit) is None
     traced = irsppl.simulate(bandit, "ogi", num_replications=50)
     monkeypatch.setitem(
-        families._MAKERS,
+        MAKERS,
         type(belief),
         lambda belief, needs: family.geometric(belief, needs - {"gain"}),
     )

@@ -6,10 +6,10 @@ import pytest
 
 import irsppl
 from irsppl.certificates import penalties_for
-from irsppl.penalties._replay import News, steadied
+from irsppl.penalties.replay import News, steadied
 
 from .oracles import enumerate as enumeration
-from .test_leave_one_out import FAMILIES
+from .registry import SMOOTH, made
 from .test_penalties import all_outcomes
 
 
@@ -55,10 +55,10 @@ def test_news_has_mean_zero_under_any_policy(case, seed):
     np.testing.assert_allclose(mean, 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_steadied_figures_of_every_family(name):
     """Paired z-score of raw against steadied: beyond 5 with probability 6e-7, the seed is fixed."""
-    bandit = irsppl.Bandit(FAMILIES[name], 20)
+    bandit = irsppl.Bandit(made(name), 20)
     data = irsppl.simulate(bandit, ["greedy", "ts"], key=1, num_replications=2000)
     for figure in ("value", "regret"):
         raw, steady = data[figure].values, data[f"steadied_{figure}"].values

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from irsppl._checks import is_concrete
+from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import expected_best
 
 Law = Any  # a law of one number on the host: see irsppl.inner.laws
@@ -60,6 +61,22 @@ class FiniteRewards(eqx.Module):
     @abc.abstractmethod
     def reward_tables(self) -> RewardTables | None:
         """None where the rewards of this very belief may take infinitely many values."""
+
+
+class NormalScores(eqx.Module):
+    """Rewards of a continuous law, which can be read as standard normal numbers."""
+
+    @abc.abstractmethod
+    def normal_scores(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        """Of rewards [S, K, T]; before each, its mean [S, K, T] and pseudo-count [1, K, T]."""
+
+
+class PathVariances(eqx.Module):
+    """Posterior variances of the means that depend on the rewards, not on their number alone."""
+
+    @abc.abstractmethod
+    def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        """[S, K, T+1] after 0 .. T rewards, with means [S, K, T+1], pseudo-counts [1, K, T+1]."""
 
 
 class InKernels(abc.ABC):  # no pytree, for the engine's own state is none

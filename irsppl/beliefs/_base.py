@@ -102,6 +102,15 @@ class Belief(eqx.Module):
         """Numbers that one future takes while it is worked on; it sizes chunks of futures."""
         return self.num_arms * horizon
 
+    def reward_range(self) -> tuple[Any, Any] | None:
+        """The least and the largest reward, where rewards are bounded and it is known by what."""
+        return None
+
+    def reward_scale(self) -> Any:
+        """s of rewards that are s-sub-Gaussian, a number or one per arm; None: not known."""
+        ends = self.reward_range()
+        return None if ends is None else (ends[1] - ends[0]) / 2
+
     def check_reward(self, arm: Any, reward: Any) -> None:
         """Raise `ValueError` if a concrete reward is outside the support."""
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import check_levels, host64, is_concrete, require_range
+from irsppl._checks import check_levels, host64, is_concrete, require_positive, require_range
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, InKernels
 from irsppl.beliefs._base import Belief
@@ -190,6 +190,10 @@ class Natural(Conjugate, ExactLaws, InKernels):
         more = self.added(path_sums(rewards.astype(self.nu.dtype)), n)
         return changed(self, **{name: getattr(self, name)[:, None] + x for name, x in more.items()})
 
+    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
+        require_positive("means", means)
+        return self.sample_rewards(key, jnp.asarray(means, self.nu.dtype), horizon)
+
     def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
         xi, nu = self.natural_state()
         return self.code, xi, nu, np.zeros_like(xi)
@@ -214,6 +218,11 @@ class ConjugateFuture(IndependentFuture):
 def path_sums(rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:
     """Cumulative sums along each arm's rewards, starting with the empty sum."""
     return jnp.pad(jnp.cumsum(rewards, axis=1), ((0, 0), (1, 0)))
+
+
+def host_sums(x: Float[np.ndarray, "S K N"]) -> Float[np.ndarray, "S K N+1"]:
+    """The same of a batch, on the host."""
+    return np.concatenate([np.zeros((*x.shape[:2], 1)), np.cumsum(x, axis=2)], axis=2)
 
 
 def per_arm(draw: Any, key: Array, num_arms: int, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -40,6 +40,9 @@ class BetaBernoulli(Natural, FiniteRewards):
     def nu(self) -> Array:
         return self.alpha + self.beta
 
+    def reward_range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
     def check_reward(self, arm: Any, reward: Any) -> None:
         if is_concrete(reward) and not np.all(np.isin(np.asarray(reward), (0, 1))):
             raise ValueError(f"reward of a Bernoulli arm must be 0 or 1, got {reward!r}")

@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import as_floats, host64, is_concrete, require, require_finite, require_positive
 from irsppl._fields import changed
-from irsppl.beliefs._abilities import FiniteRewards, RewardTables
-from irsppl.beliefs._conjugate import Conjugate, per_arm, per_arm_keys
+from irsppl.beliefs._abilities import FiniteRewards, PathVariances, RewardTables
+from irsppl.beliefs._conjugate import Conjugate, host_sums, per_arm, per_arm_keys
+from irsppl.inner.arrays import Floats
 
 # The mean of a Dirichlet arm has no elementary law. With G_c ~ Gamma(alpha_c) the sign of
 # sum_c (v_c - x) G_c is that of mu - x, and its characteristic function is a product, so both the
@@ -20,7 +21,7 @@ from irsppl.beliefs._conjugate import Conjugate, per_arm, per_arm_keys
 _LOG_T = np.linspace(-10.0, 7.0, 256)
 
 
-class DirichletCategorical(Conjugate, FiniteRewards):
+class DirichletCategorical(Conjugate, FiniteRewards, PathVariances):
     """P(reward = values[c]) = p_c, p ~ Dirichlet(alpha[a])."""
 
     divergence: ClassVar[str] = "bernoulli"  # of rewards mapped to [0, 1]
@@ -54,6 +55,14 @@ class DirichletCategorical(Conjugate, FiniteRewards):
     @property
     def xi(self) -> Array:
         return self.alpha @ self.values
+
+    def reward_range(self) -> tuple[Array, Array]:
+        return jnp.min(self.values), jnp.max(self.values)
+
+    def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        squares = host64(self.alpha) @ host64(self.values) ** 2
+        squares = (squares[None, :, None] + host_sums(rewards**2)) / worth
+        return np.sqrt(np.maximum(squares - means**2, 1e-12) / (worth + 1))
 
     def check_reward(self, arm: Any, reward: Any) -> None:
         if is_concrete(reward, self.values):

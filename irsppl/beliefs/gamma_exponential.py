@@ -18,11 +18,13 @@ from irsppl._checks import (
     require_pseudo_counts,
     same_arms,
 )
+from irsppl.beliefs._abilities import NormalScores, PathVariances
 from irsppl.beliefs._conjugate import Natural, per_arm, per_arm_keys
+from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class GammaExponential(Natural):
+class GammaExponential(Natural, NormalScores, PathVariances):
     """reward ~ Exponential(rate theta), theta ~ Gamma(shape, rate); mean reward 1 / theta.
 
     The prior mean of 1 / theta is rate / (shape - 1), finite only for shape > 1.
@@ -77,14 +79,22 @@ class GammaExponential(Natural):
         draws = jax.random.gamma(key, jnp.maximum(count, 1))
         return jnp.where(count > 0, draws, 0) * parameters
 
-    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
-        require_positive("means", means)
-        return self.sample_rewards(key, jnp.asarray(means, self.rate.dtype), horizon)
-
     def mean_sd(self) -> Array:
         # The variance is infinite for shape <= 2; the mean is then the only scale there is.
         mean = self.rate / (self.shape - 1)
         return mean / jnp.sqrt(jnp.maximum(self.shape - 2, 1))
+
+    def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        return means / np.sqrt(np.maximum(worth - 1, 1))  # infinite below: any scale will do
+
+    def normal_scores(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        from scipy.special import ndtri, ndtri_exp
+
+        # Lomax: P(r > x) = (rate / (rate + x))^shape
+        level = -(worth + 1.0) * np.log1p(rewards / (means * worth))
+        # The tail that is small is the one to be turned into a number.
+        upper = -ndtri_exp(np.minimum(level, -1e-300))
+        return np.where(level < -0.7, upper, ndtri(-np.expm1(level)))
 
     def _mean_range(self) -> tuple[Array, Array]:
         # 1/theta has a power tail, P(mu > x) ~ (rate / x)^shape / Gamma(shape + 1): cut it where

@@ -11,11 +11,13 @@ from jax.scipy.special import gammainc
 from jaxtyping import Array, Float
 
 from irsppl._checks import host64, is_concrete, require_positive, require_pseudo_counts, same_arms
+from irsppl.beliefs._abilities import PathVariances
 from irsppl.beliefs._conjugate import Natural, per_arm_keys
+from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import Continuous, Discrete, frozen, point
 
 
-class GammaPoisson(Natural):
+class GammaPoisson(Natural, PathVariances):
     """reward ~ Poisson(theta), theta ~ Gamma(shape, rate)."""
 
     divergence: ClassVar[str] = "poisson"
@@ -59,12 +61,11 @@ class GammaPoisson(Natural):
         kind = parameters.dtype
         return jax.random.poisson(key, n.astype(kind) * parameters).astype(kind)
 
-    def sample_rewards_at(self, key: Array, means: Array, horizon: int) -> Array:
-        require_positive("means", means)
-        return self.sample_rewards(key, jnp.asarray(means, self.shape.dtype), horizon)
-
     def mean_sd(self) -> Array:
         return jnp.sqrt(self.shape) / self.rate
+
+    def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        return np.sqrt(means / worth)
 
     def _mean_range(self) -> tuple[Array, Array]:
         # A Gamma tail falls like exp(-rate x): mean + 8 sd + 30 / rate leaves less than 1e-12.

@@ -133,6 +133,9 @@ class LinearGaussian(Belief, ExactMax):
     def predictive_mean(self) -> Array:
         return self.features @ self.mean + self.offset
 
+    def reward_scale(self) -> Array:
+        return self.noise_sd
+
     def check_reward(self, arm: Any, reward: Any) -> None:
         require_finite("reward", reward)
 

@@ -12,12 +12,13 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64, is_concrete, require, require_finite, require_positive, same_arms
 from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm, per_arm_keys
+from irsppl.beliefs._abilities import ExactLaws, NormalScores, PathVariances
+from irsppl.beliefs._conjugate import Conjugate, host_sums, path_sums, per_arm, per_arm_keys
+from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class NormalInverseGamma(Conjugate, ExactLaws):
+class NormalInverseGamma(Conjugate, ExactLaws, NormalScores, PathVariances):
     """reward ~ N(mu, sigma^2), mu ~ N(mean, sigma^2 / precision), 1 / sigma^2 ~ Gamma(shape, rate).
 
     The mean's marginal law is Student t with 2 shape degrees of freedom, so shape > 1/2 is needed
@@ -116,6 +117,23 @@ class NormalInverseGamma(Conjugate, ExactLaws):
 
     def mean_sd(self) -> Array:
         return self._scale() / jnp.sqrt(jnp.maximum(1 - 1 / self.shape, 0.1))
+
+    def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        apart, n = rewards - means[:, :, :1], np.arange(means.shape[2])[None, None, :]
+        spread = host_sums(apart**2) - host_sums(apart) ** 2 / worth
+        rate = host64(self.rate)[None, :, None] + 0.5 * np.maximum(spread, 0)
+        shape = np.maximum(host64(self.shape)[None, :, None] + n / 2 - 1, 0.5)
+        return np.sqrt(rate / shape / worth)
+
+    def normal_scores(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        from scipy.special import ndtri, stdtr
+
+        apart, n = rewards - means, np.arange(rewards.shape[2])[None, None, :]
+        shape = host64(self.shape)[None, :, None] + n / 2
+        spread = apart**2 * worth / (worth + 1) / 2
+        rate = host64(self.rate)[None, :, None] + host_sums(spread)[:, :, :-1]
+        t = np.abs(apart) / np.sqrt(rate / shape * (1 + 1 / worth))
+        return -np.sign(apart) * ndtri(stdtr(2 * shape, -t))
 
     def _mean_range(self) -> tuple[Array, Array]:
         reach = 8 * self._scale() * (1 + 4 / self.shape)

@@ -12,12 +12,13 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64, require_finite, require_positive, same_arms
 from irsppl._fields import changed
-from irsppl.beliefs._abilities import ExactLaws, InKernels
+from irsppl.beliefs._abilities import ExactLaws, InKernels, NormalScores
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm
+from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import Continuous, frozen, point
 
 
-class NormalNormal(Conjugate, ExactLaws, InKernels):
+class NormalNormal(Conjugate, ExactLaws, InKernels, NormalScores):
     """reward ~ Normal(mu, noise_sd), mu ~ Normal(mean, sd); the noise is known, and may differ."""
 
     divergence: ClassVar[str] = "gaussian"
@@ -46,6 +47,12 @@ class NormalNormal(Conjugate, ExactLaws, InKernels):
 
     def predictive_mean(self) -> Array:
         return self.mean
+
+    def reward_scale(self) -> Array:
+        return self.noise_sd
+
+    def normal_scores(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
+        return (rewards - means) / (host64(self.noise_sd)[None, :, None] * np.sqrt(1 + 1 / worth))
 
     def check_reward(self, arm: Any, reward: Any) -> None:
         require_finite("reward", reward)

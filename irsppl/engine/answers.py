@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from irsppl.beliefs import _batch as batch
+from irsppl.beliefs import batch
 from irsppl.engine.densities import Densities, transcribed
 from irsppl.engine.families.weights import SUMS, largest
 from irsppl.inner.arrays import Ints
@@ -151,7 +151,7 @@ class Answers(abc.ABC):
     def laws(
         self, who: Ints, places: Ints, z: Any, weights: Any, seeds: Any, atoms: int
     ) -> NDArray[np.floating]:
-        """Probabilities [B, K, R, N] of R rewards for plans (see `irsppl.beliefs._batch.laws`), at
+        """Probabilities [B, K, R, N] of R rewards for plans (see `irsppl.beliefs.batch.laws`), at
         points z [B, N, d] that have been settled; weights [B, N], seeds [B]."""
 
 
@@ -205,7 +205,7 @@ class ByXla(Answers):
 
 
 class ByKernels(Answers):
-    """For models that could be transcribed: only rewards for plans are drawn by XLA."""
+    """For models that could be transcribed. XLA draws rewards for plans where kernels cannot."""
 
     def __init__(self, own: Densities, z: NDArray[np.floating], features: Any, clouds: Ints):
         """features [S, C, M, N]: of all clouds, of which some are this model's."""

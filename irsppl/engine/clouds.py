@@ -1,7 +1,7 @@
 """Paths of a rule on a belief made of points, where rewards are many or clouds have to move.
 
-Replications advance together (`irsppl.engine.lockstep`); densities and moves come from the user's
-model, in one XLA call for all that ask (`irsppl.beliefs._batch`). Groups have one fixed size, short
+Replications advance together (`irsppl.engine.lockstep`); what that does not know of the user's
+model is asked for all of them at once (`irsppl.engine.answers`). Groups have one fixed size, short
 ones are padded, and a cloud's random numbers come from its replication's own seed: no chunking of a
 simulation changes what a replication does.
 """
@@ -16,9 +16,7 @@ import jax
 import numpy as np
 
 from irsppl._settings import settings, under
-from irsppl.beliefs import _batch as batch
-from irsppl.beliefs._rejuvenation import MoveState
-from irsppl.beliefs._subclouds import parts_of, too_few
+from irsppl.beliefs import MoveState, batch, parts_of, too_few
 from irsppl.engine import renewal
 from irsppl.engine.answers import TOGETHER, answers, ask, padded, rows
 from irsppl.engine.families import cloud

@@ -20,7 +20,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
-from irsppl.beliefs import _batch as batch
+from irsppl.beliefs import batch
 from irsppl.engine.transcribe import (
     CHANCE,
     POINT,

@@ -1,6 +1,6 @@
 """Delays and ends of play, each a part of its own; "none" compiles to nothing. Budgets: `budgets`.
 
-The meaning of each is that of `irsppl.penalties._arrivals`, `irsppl.penalties._payoffs` and
+The meaning of each is that of `irsppl.penalties.arrivals`, `irsppl.penalties._payoffs` and
 `irsppl.policies.paths`, whose traced code these are twins of. Delays are independent of rewards and
 rewards of one arm are exchangeable, so of a future's delays only *how many* rewards are known at
 each decision is ever needed.

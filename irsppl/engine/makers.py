@@ -9,8 +9,7 @@ import numpy as np
 
 from irsppl import policies
 from irsppl._checks import host64
-from irsppl.beliefs import InKernels, LinearGaussian
-from irsppl.beliefs._points import PointBelief
+from irsppl.beliefs import InKernels, LinearGaussian, PointBelief
 from irsppl.constraints import Sure
 from irsppl.engine import (
     bayes_ucb,

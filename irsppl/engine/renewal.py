@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from irsppl.beliefs._moves import kronecker
+from irsppl.beliefs import kronecker
 from irsppl.engine.answers import Answers, rows
 from irsppl.inner.arrays import Floats, Ints, Singles, Words
 from irsppl.inner.cpu.compiling import njit

@@ -16,7 +16,7 @@ from irsppl.beliefs import Belief, InKernels
 from irsppl.bounds import Bounds, bound
 from irsppl.certificates import default_penalties
 from irsppl.inner.cpu import families
-from irsppl.penalties._base import total_weight
+from irsppl.penalties.base import total_weight
 from irsppl.policies.paths import seeds_of
 
 _DRAWS = 4000

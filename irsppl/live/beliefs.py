@@ -11,8 +11,7 @@ import numpy as np
 
 from irsppl import beliefs
 from irsppl._fields import changed
-from irsppl.beliefs._conjugate import Natural
-from irsppl.beliefs._points import Points
+from irsppl.beliefs import Natural, Points
 from irsppl.beliefs.quadrature import Quadrature, Record
 
 

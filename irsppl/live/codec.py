@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irsppl._fields import assemble
-from irsppl.beliefs._types import ArmModel
+from irsppl.beliefs import ArmModel
 from irsppl.horizons import SurvivorTable
 
 _MAGIC = b"irsppl01"

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from irsppl.beliefs._types import ArmModel
+from irsppl.beliefs import ArmModel
 from irsppl.live.codec import unpack
 
 
@@ -177,7 +177,7 @@ class Library:
 
 def rebuilt(belief: Any, models: Sequence[ArmModel]) -> Any:
     """The same representation of a prior, made anew from changed models."""
-    from irsppl.beliefs._joint import JointPoints, joint_enumeration
+    from irsppl.beliefs import JointPoints, joint_enumeration
     from irsppl.beliefs.enumeration import enumeration
     from irsppl.beliefs.particles import JointParticles, Particles
     from irsppl.beliefs.quadrature import Quadrature

@@ -3,12 +3,6 @@
 from typing import Any
 
 from irsppl._checks import one_of
-from irsppl.penalties._base import PayoffPenalty as PayoffPenalty
-from irsppl.penalties._base import Penalty as Penalty
-from irsppl.penalties._base import Relaxation as Relaxation
-from irsppl.penalties._base import future_means as future_means
-from irsppl.penalties._base import host_future_means as host_future_means
-from irsppl.penalties._control_variates import set_controls as set_controls
 from irsppl.penalties._payoffs import HostPayoff as HostPayoff
 from irsppl.penalties._payoffs import Inner as Inner
 from irsppl.penalties._payoffs import Payoff as Payoff
@@ -17,6 +11,13 @@ from irsppl.penalties._payoffs import PerCounts as PerCounts
 from irsppl.penalties._payoffs import PerMoney as PerMoney
 from irsppl.penalties._payoffs import PerPeriod as PerPeriod
 from irsppl.penalties._payoffs import PerPull as PerPull
+from irsppl.penalties.base import CONJUGATE as CONJUGATE
+from irsppl.penalties.base import PayoffPenalty as PayoffPenalty
+from irsppl.penalties.base import Penalty as Penalty
+from irsppl.penalties.base import Relaxation as Relaxation
+from irsppl.penalties.base import find_evaluator as find_evaluator
+from irsppl.penalties.base import future_means as future_means
+from irsppl.penalties.base import host_future_means as host_future_means
 from irsppl.penalties.ff import FF as FF
 from irsppl.penalties.fh import FH as FH
 from irsppl.penalties.ideal import Ideal as Ideal

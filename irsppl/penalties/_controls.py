@@ -13,14 +13,14 @@ from irsppl.beliefs import ExactLaws
 from irsppl.inner.laws import expected_best
 from irsppl.inner.leave_one_out import Arms, second_best_mean
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import total_weight
-from irsppl.penalties._control_variates import ControlVariate
 from irsppl.penalties._view import View, arms_of
+from irsppl.penalties.base import ANYWHERE, Column, total_weight
 
 
-class Control(ControlVariate):
+class Control(Column):
     """A number of each future whose mean is known: no bound, but it steadies one."""
 
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
     name: ClassVar[str]
 
     @property
@@ -35,7 +35,7 @@ class Control(ControlVariate):
     def mean(self, bandit: Bandit) -> float | None:
         """Its mean; None where it is not known."""
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return self.of(View(bandit, outcomes))
 
 

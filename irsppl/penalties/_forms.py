@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import periods_of
-from irsppl.penalties._base import PayoffPenalty
+from irsppl.penalties.arrivals import periods_of
+from irsppl.penalties.base import PayoffPenalty
 
 FORMS = ("sampled", "survivor")
 

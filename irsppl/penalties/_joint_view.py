@@ -23,10 +23,10 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import CorrelatedFuture, LinearGaussian
 from irsppl.inner.leave_one_out import Futures, smooth_arms
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import natural_means
 from irsppl.penalties._moments import reward_noise
 from irsppl.penalties._schedule import Schedule, plan_of
 from irsppl.penalties._view import View
+from irsppl.penalties.base import natural_means
 
 
 class JointView(View):

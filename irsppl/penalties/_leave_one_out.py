@@ -22,17 +22,14 @@ import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
-from irsppl.beliefs import LinearGaussian
-from irsppl.beliefs._conjugate import Conjugate
-from irsppl.beliefs._joint import JointPoints
-from irsppl.beliefs._points import Points
+from irsppl.beliefs import Conjugate, JointPoints, LinearGaussian, Points
 from irsppl.outcomes import Outcome, block_size, blocks
-from irsppl.penalties._base import Inner, Penalty
 from irsppl.penalties._controls import controls, known_means
 from irsppl.penalties._joint_view import JointView
 from irsppl.penalties._moments import moments
 from irsppl.penalties._schedule import plan_of
 from irsppl.penalties._view import View
+from irsppl.penalties.base import ANYWHERE, Inner, Penalty
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.ts import TS
@@ -74,7 +71,7 @@ def check_leave_one_out(name: str, bandit: Bandit, shares: tuple[float, ...]) ->
 class LeaveOneOut(Penalty):
     """A penalty that is solved on the host."""
 
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
     bound_only: ClassVar[bool] = True
     traceable: ClassVar[bool] = False
     settles: ClassVar[bool] = True
@@ -110,7 +107,7 @@ class LeaveOneOut(Penalty):
         action = np.argmax(counts[0]) if counts[0].any() else -1
         return Inner(values[0], action, counts[0])
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         parts = blocks(outcomes)
         found = [self.solve(bandit, self.view(bandit, part))[0] for part in parts]
         return np.concatenate(found)

@@ -20,9 +20,9 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate
 from irsppl.inner.leave_one_out import Futures, Plan
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import at_each, in_time, pending_of, periods_of
-from irsppl.penalties._base import natural_means
 from irsppl.penalties._moments import normals, path_sds
+from irsppl.penalties.arrivals import at_each, in_time, pending_of, periods_of
+from irsppl.penalties.base import natural_means
 
 # Where the end of play has a law: horizons that one-armed values are computed for.
 _NODES = 6
@@ -133,7 +133,7 @@ def read(bandit: Bandit, outcomes: Outcome) -> tuple[Futures, Schedule]:
     else:
         means = path[:, :, : width + 1].astype(np.float64)
     sds = path_sds(bandit.belief, rewards, means)
-    futures = Futures(rewards, means, sds, normals(bandit.belief, rewards, means, sds))
+    futures = Futures(rewards, means, sds, normals(bandit.belief, rewards, means))
     limits = np.asarray(bandit.access.most(bandit)).astype(int)
     return futures, Schedule(bandit, lengths, known, limits)
 

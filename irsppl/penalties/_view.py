@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from irsppl.bandit import Bandit
+from irsppl.beliefs import NormalScores, PathVariances
 from irsppl.inner.leave_one_out import Arms, binary_arms, smooth_arms
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import total_weight
 from irsppl.penalties._moments import moments
 from irsppl.penalties._schedule import horizons, pending_counts, plan_of, read
+from irsppl.penalties.base import total_weight
 
 
 def arms_of(bandit: Bandit, shares: tuple[float, ...] = (1.0,)) -> Arms:
@@ -19,7 +20,8 @@ def arms_of(bandit: Bandit, shares: tuple[float, ...] = (1.0,)) -> Arms:
         alpha, beta = tuple(found.mean * found.worth), tuple((1 - found.mean) * found.worth)
         return binary_arms(alpha, beta, plan, found.exact)
     start = (tuple(x) for x in (found.mean, found.sd, found.worth))
-    return smooth_arms(*start, plan, found.exact, found.normal, found.own_variances)
+    abilities = (isinstance(bandit.belief, kind) for kind in (NormalScores, PathVariances))
+    return smooth_arms(*start, plan, found.exact, *abilities)
 
 
 class View:

@@ -10,15 +10,16 @@ import numpy as np
 from irsppl.bandit import Bandit
 from irsppl.budgets import Purse
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import by_arrival, pending_of
-from irsppl.penalties._base import (
+from irsppl.penalties._payoffs import PerMoney, PerPeriod
+from irsppl.penalties.arrivals import by_arrival, pending_of
+from irsppl.penalties.base import (
+    CONJUGATE,
     MOST_QUADRATURES,
     PayoffPenalty,
     after_pending,
     exact_max_after,
     host_future_means,
 )
-from irsppl.penalties._payoffs import PerMoney, PerPeriod
 
 
 class FF(PayoffPenalty):
@@ -32,7 +33,7 @@ class FF(PayoffPenalty):
     """
 
     name: ClassVar[str] = "irs.ff"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = CONJUGATE
     bound_only: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
@@ -82,8 +83,6 @@ class FF(PayoffPenalty):
             total += best if weights is None else weights[n] * best
         return total
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPeriod | None:
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPeriod:
         means = host_future_means(bandit, outcomes)
-        if means is None:
-            return None
         return PerPeriod(means[:, :, :-1], np.ones((len(means), means.shape[2] - 1), bool))

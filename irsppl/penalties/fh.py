@@ -10,15 +10,16 @@ from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import at_each, counts_in_time, in_time, pending_of, ready
-from irsppl.penalties._base import (
+from irsppl.penalties._forms import TwoForms
+from irsppl.penalties._payoffs import PerArm, PerPeriod
+from irsppl.penalties.arrivals import at_each, counts_in_time, in_time, pending_of, ready
+from irsppl.penalties.base import (
+    CONJUGATE,
     MOST_QUADRATURES,
     exact_max_after,
     host_future_means,
     total_weight,
 )
-from irsppl.penalties._forms import TwoForms
-from irsppl.penalties._payoffs import PerArm, PerPeriod
 
 
 class FH(TwoForms):
@@ -31,7 +32,7 @@ class FH(TwoForms):
     """
 
     name: ClassVar[str] = "irs.fh"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = CONJUGATE
     grows: ClassVar[bool] = False
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
@@ -49,9 +50,8 @@ class FH(TwoForms):
             return PerArm(means)
         return PerPeriod(weights[None, :] * means[:, None], weights > 0)
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerArm | None:
-        means = host_future_means(bandit, outcomes)
-        return None if means is None else PerArm(means[:, :, int(bandit.remaining) - 1])
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerArm:
+        return PerArm(host_future_means(bandit, outcomes)[:, :, int(bandit.remaining) - 1])
 
     def decide(self, key: Array, bandit: Bandit) -> Array:
         # The sum of all rewards to come is drawn at once: O(K), whatever the horizon.

@@ -8,12 +8,11 @@ import numpy as np
 
 from irsppl._checks import is_concrete
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief, FiniteRewards
-from irsppl.beliefs._cloud import Cloud
+from irsppl.beliefs import Belief, Cloud, FiniteRewards
 from irsppl.inner.bellman import solve, solve_joint, solve_points
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Penalty
 from irsppl.penalties._payoffs import Inner
+from irsppl.penalties.base import Penalty
 
 
 class Ideal(Penalty):
@@ -21,7 +20,6 @@ class Ideal(Penalty):
 
     name: ClassVar[str] = "ideal"
     traceable: ClassVar[bool] = False
-    on_host: ClassVar[bool] = True
     reads_rewards: ClassVar[bool] = False
     bound_only: ClassVar[bool] = True  # its policy is called `opt`
     serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})

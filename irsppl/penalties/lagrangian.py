@@ -16,8 +16,7 @@ from irsppl.inner.lagrangian import (
     lagrangian_tables,
     minimize_lagrangian,
 )
-from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Relaxation
+from irsppl.penalties.base import Relaxation
 
 
 class Lagrangian(Relaxation):
@@ -36,9 +35,6 @@ class Lagrangian(Relaxation):
     def exact(self, bandit: Bandit) -> float:
         solution, *_ = _solve(bandit, from_root=True)
         return solution.bound.value
-
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        return np.full(len(outcomes.rewards), self.exact(bandit))
 
 
 def require_bernoulli(bandit: Bandit, name: str) -> BetaBernoulli:

@@ -16,8 +16,8 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, for_simulation
 from irsppl.inner.mixture import mix, mix_batch
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import PayoffPenalty, future_means, natural_means
 from irsppl.penalties._payoffs import HostPayoff, Inner
+from irsppl.penalties.base import CONJUGATE, PayoffPenalty, future_means, natural_means
 
 _DEFAULT = 200
 
@@ -50,7 +50,7 @@ class Mix(PayoffPenalty):
     """
 
     name: ClassVar[str] = "irs.mix"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = CONJUGATE
     grows: ClassVar[bool] = False
     settles: ClassVar[bool] = True
     T0: int = eqx.field(static=True)
@@ -96,26 +96,19 @@ class Mix(PayoffPenalty):
         prefix = belief.along(rewards).own_means()[:, :n0]
         return jnp.asarray(FirstPulls(prefix, later).solve(bandit, bandit.remaining).action)
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> FirstPulls | None:
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> FirstPulls:
         belief = bandit.belief
-        if not isinstance(belief, Conjugate) or bandit.pending:
-            return None
-        natural, n0 = belief.natural_state(), self.early_pulls(bandit)
-        return FirstPulls(*_host_payoffs(*natural, outcomes, n0, int(bandit.remaining)))
+        assert isinstance(belief, Conjugate)
+        (xi, nu), n0 = belief.natural_state(), self.early_pulls(bandit)
+        rewards, remaining = np.asarray(outcomes.rewards), int(bandit.remaining)
+        # Without a copy of all rewards in float64.
+        prefix = natural_means((xi, nu), rewards[:, :, : min(n0, remaining) - 1])
+        later = xi[None, :] + rewards[:, :, : remaining - 1].sum(axis=2, dtype=np.float64)
+        return FirstPulls(prefix, later / (nu[None, :] + (remaining - 1)))
 
     def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         # Without the record of pulls, posterior means are computed only as far as they count.
         return super().values(bandit if bandit.pending else bandit.trimmed(bandit.size), outcomes)
-
-
-def _host_payoffs(
-    xi: np.ndarray, nu: np.ndarray, outcomes: Outcome, n0: int, remaining: int
-) -> tuple[Float[np.ndarray, "S K n0"], Float[np.ndarray, "S K"]]:
-    """Prefix and later payoffs of a batch of futures, in float64, without a [S, K, T] copy."""
-    rewards = np.asarray(outcomes.rewards)
-    prefix = natural_means((xi, nu), rewards[:, :, : min(n0, remaining) - 1])
-    later = xi[None, :] + rewards[:, :, : remaining - 1].sum(axis=2, dtype=np.float64)
-    return prefix, later / (nu[None, :] + (remaining - 1))
 
 
 def settled(key: Array, bandit: Bandit) -> Bandit:

@@ -10,15 +10,15 @@ from jaxtyping import Array
 
 from irsppl.bandit import Bandit
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import PayoffPenalty, exact_max_after, total_weight
 from irsppl.penalties._payoffs import PerArm
+from irsppl.penalties.base import ANYWHERE, PayoffPenalty, exact_max_after, total_weight
 
 
 class TS(PayoffPenalty):
     """A pull of arm a pays mu_a (paper, eq. penalty-ts)."""
 
     name: ClassVar[str] = "ts"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
     grows: ClassVar[bool] = False
     reads_rewards: ClassVar[bool] = False
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})

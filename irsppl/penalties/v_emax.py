@@ -12,9 +12,9 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import InKernels, lattice
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import lattice_after_pending
 from irsppl.penalties._forms import TwoForms
 from irsppl.penalties._payoffs import PerCounts
+from irsppl.penalties.base import PLAIN, lattice_after_pending
 from irsppl.penalties.v_zero import at_periods
 
 
@@ -27,7 +27,7 @@ class VEMax(TwoForms):
     """
 
     name: ClassVar[str] = "irs.v-emax"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = PLAIN | {"pair"}
     plain: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"horizon law"})
 
@@ -42,20 +42,11 @@ class VEMax(TwoForms):
         periods = self.periods(bandit, outcome)
         return PerCounts(emax_payoffs(means, gamma, periods, self.weights(bandit)))
 
-    def kernels_serve(self, bandit: Bandit) -> bool:
-        # The kernel is for two Bernoulli or two Gaussian arms.
-        belief = bandit.belief
-        return (
-            bandit.num_arms == 2 and isinstance(belief, InKernels) and belief.kernel_state()[0] <= 1
-        )
-
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        belief = bandit.belief
-        plain = not bandit.pending and not bandit.constraints
-        if not isinstance(belief, InKernels) or not plain or not self.kernels_serve(bandit):
-            return super().values(bandit, outcomes)
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         from irsppl.inner.cpu.emax import emax_batch_2
 
+        belief = bandit.belief
+        assert isinstance(belief, InKernels)
         rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
         return emax_batch_2(*belief.kernel_state(), np.ascontiguousarray(rewards))[0]
 

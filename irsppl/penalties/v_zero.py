@@ -11,10 +11,10 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import lattice
 from irsppl.inner.lattice import check_size
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import at_each, by_arrival
-from irsppl.penalties._base import host_future_means, lattice_after_pending
 from irsppl.penalties._forms import TwoForms
 from irsppl.penalties._payoffs import PerCounts, PerPull
+from irsppl.penalties.arrivals import at_each, by_arrival
+from irsppl.penalties.base import CONJUGATE, host_future_means, lattice_after_pending
 
 
 class VZero(TwoForms):
@@ -26,7 +26,7 @@ class VZero(TwoForms):
     """
 
     name: ClassVar[str] = "irs.v-zero"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = CONJUGATE
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
     def check(self, bandit: Bandit) -> None:
@@ -62,9 +62,8 @@ class VZero(TwoForms):
         rewards, known = by_arrival(bandit, outcome)
         return PerPull(at_each(belief.along(rewards).own_means(), known[:, :-1]))
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPull | None:
-        means = host_future_means(bandit, outcomes)
-        return None if means is None else PerPull(means[:, :, :-1])
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPull:
+        return PerPull(host_future_means(bandit, outcomes)[:, :, :-1])
 
 
 def at_periods(weights: Float[Array, " N"], each: Float[Array, "K ..."]) -> Float[Array, "1 ..."]:

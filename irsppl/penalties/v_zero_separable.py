@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, CorrelatedFuture, Future
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import at_each, in_time, pending_of, periods_of
-from irsppl.penalties._base import PayoffPenalty
 from irsppl.penalties._payoffs import PerPull
+from irsppl.penalties.arrivals import at_each, in_time, pending_of, periods_of
+from irsppl.penalties.base import CONJUGATE, PayoffPenalty
 from irsppl.penalties.v_zero import VZero
 
 
@@ -28,7 +28,7 @@ class VZeroSeparable(PayoffPenalty):
     """
 
     name: ClassVar[str] = "irs.v-zero-separable"
-    on_host: ClassVar[bool] = True
+    host_needs: ClassVar[frozenset[str] | None] = CONJUGATE
     settles: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = frozenset({"delay", "budget", "horizon law"})
 
@@ -36,7 +36,7 @@ class VZeroSeparable(PayoffPenalty):
         belief = outcome.belief or bandit.belief
         return PerPull(self._means(belief, bandit, outcome, periods_of(bandit, outcome)))
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPull | None:
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> PerPull:
         return VZero().host_payoff(bandit, outcomes)
 
     def _means(

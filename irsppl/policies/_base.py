@@ -10,7 +10,7 @@ import equinox as eqx
 from jaxtyping import Array, Int
 
 from irsppl.bandit import Bandit
-from irsppl.penalties._base import check_constraints
+from irsppl.penalties.base import check_constraints
 
 
 class Player:

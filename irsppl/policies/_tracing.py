@@ -18,7 +18,7 @@ import numpy as np
 
 from irsppl._checks import depends_on_input
 from irsppl.bandit import Bandit
-from irsppl.policies._generators import global_state, restore_global, same_global
+from irsppl.policies.generators import global_state, restore_global, same_global
 
 # What a trace draws from a random generator is a constant of the program. Functions that read
 # neither key nor bandit are traced so often, others thrice, before they are taken to draw nothing.

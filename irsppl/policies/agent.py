@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from irsppl.bandit import Bandit
 from irsppl.policies._base import Player, Policy
-from irsppl.policies._generators import reseeded, seed_of
+from irsppl.policies.generators import reseeded, seed_of
 
 
 class AgentPolicy(Policy):

@@ -11,8 +11,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief, NormalNormal
-from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs import Belief, Conjugate, NormalNormal
 from irsppl.inner.single_arm import largest_worth
 from irsppl.policies._base import Policy
 

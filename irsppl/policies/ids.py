@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from irsppl._checks import as_count, one_of
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal
-from irsppl.beliefs._points import PointBelief
+from irsppl.beliefs import Belief, BetaBernoulli, NormalNormal, PointBelief
 from irsppl.policies._base import Policy
 
 # Edges of the panels of the integral, in standard deviations from each arm's mean.

@@ -14,8 +14,8 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Future
 from irsppl.inner.single_arm import benefit, largest_worth
 from irsppl.outcomes import Outcome, prefix
-from irsppl.penalties._arrivals import at_each, by_arrival, periods_of
-from irsppl.penalties._payoffs import PerArm
+from irsppl.penalties import PerArm
+from irsppl.penalties.arrivals import at_each, by_arrival, periods_of
 from irsppl.penalties.mix import settled
 from irsppl.policies._base import Policy, last_period
 

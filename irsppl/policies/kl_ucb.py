@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
-from irsppl import beliefs
 from irsppl._checks import one_of
 from irsppl.bandit import Bandit
 from irsppl.inner.single_arm import largest_worth
@@ -73,9 +72,9 @@ class KLUCB(Policy):
         scale, low, unit = jnp.zeros_like(mean), jnp.zeros((), mean.dtype), jnp.ones((), mean.dtype)
         if family == "gaussian":
             scale = reward_scale(bandit, self.scale, "KLUCB")
-        elif isinstance(bandit.belief, beliefs.DirichletCategorical) and self.divergence is None:
-            low = jnp.min(bandit.belief.values)
-            unit = jnp.max(bandit.belief.values) - low
+        elif self.divergence is None and (ends := bandit.belief.reward_range()) is not None:
+            low, high = (jnp.asarray(end, mean.dtype) for end in ends)
+            unit = high - low
         return family, scale, low, unit
 
     def _family(self, bandit: Bandit) -> str:

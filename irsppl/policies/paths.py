@@ -16,15 +16,13 @@ from jaxtyping import Array, Bool, Float, Int
 from irsppl._checks import numbered_keys
 from irsppl._fields import changed
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
-from irsppl.beliefs import for_simulation
-from irsppl.beliefs._cloud import Cloud
-from irsppl.beliefs._subclouds import too_few
+from irsppl.beliefs import Cloud, for_simulation, too_few
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import pending_of, ready
-from irsppl.penalties._base import after_pending_batch
+from irsppl.penalties.arrivals import pending_of, ready
+from irsppl.penalties.base import after_pending_batch
 from irsppl.policies._base import Policy
-from irsppl.policies._generators import key_words
 from irsppl.policies.function import ArmCheck
+from irsppl.policies.generators import key_words
 from irsppl.policies.plain import play_plainly
 
 # In JAX the horizon is cut into segments, with shapes fixed in each and smaller in the next: one

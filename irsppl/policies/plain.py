@@ -20,10 +20,10 @@ from irsppl._progress import duration
 from irsppl.bandit import Bandit, advance, advance_unseen, deliver
 from irsppl.beliefs import for_simulation
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import pending_of, ready
+from irsppl.penalties.arrivals import pending_of, ready
 from irsppl.policies._base import Policy
-from irsppl.policies._generators import seed_of, seeded
 from irsppl.policies.function import ArmCheck
+from irsppl.policies.generators import seed_of, seeded
 
 # Decisions by which the rest is judged; those before compile the step.
 _WARM, _TIMED = 2, 20

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs import BetaBernoulli, DirichletCategorical, LinearGaussian, NormalNormal
 from irsppl.policies._base import Policy
 
 
@@ -82,15 +81,8 @@ def reward_scale(bandit: Bandit, given: float | None, rule: str = "UCB1") -> Flo
     """A sub-Gaussian scale of each arm's rewards."""
     belief = bandit.belief
     mean = belief.predictive_mean()
-    if given is not None:
-        scale: Any = given
-    elif isinstance(belief, BetaBernoulli):
-        scale = 0.5
-    elif isinstance(belief, DirichletCategorical):
-        scale = (jnp.max(belief.values) - jnp.min(belief.values)) / 2
-    elif isinstance(belief, (NormalNormal, LinearGaussian)):
-        scale = belief.noise_sd
-    else:
+    scale = belief.reward_scale() if given is None else given
+    if scale is None:
         raise ValueError(
             f"{rule} needs a sub-Gaussian scale of the rewards, and {type(belief).__name__} has "
             f"none that is known: give one, {rule}(scale=...), or use 'bayes-ucb'"

@@ -18,8 +18,7 @@ from numpyro.distributions import Distribution
 
 from irsppl._html import document, section, text
 from irsppl._html import table as html_table
-from irsppl.beliefs import Belief
-from irsppl.beliefs._conjugate import Conjugate
+from irsppl.beliefs import Belief, Conjugate
 from irsppl.studies.gather import measured
 from irsppl.studies.study import Study
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from irsppl.beliefs._batch import reward_draws
-from irsppl.beliefs._points import reward_logs, value_likelihoods
+from irsppl.beliefs import batch, reward_logs, value_likelihoods
 from irsppl.engine.families.memory import blocks, lined_up
 from irsppl.engine.families.weights import LEAST_LOG
 
@@ -148,7 +147,7 @@ def _arm_curve(arm: Arm, most_bytes: int) -> tuple[Curve | None, np.ndarray] | N
     if arm.model.reward_values is not None:
         values = np.asarray(arm.model.reward_values, np.float64)
         return None, value_likelihoods(arm.model, arm.params, values, arm.number).T
-    draws = np.asarray(reward_draws(arm.model, arm.params, arm.number), np.float64)
+    draws = np.asarray(batch.reward_draws(arm.model, arm.params, arm.number), np.float64)
     first, quarter, middle, three, last = np.quantile(draws, [0.001, 0.25, 0.5, 0.75, 0.999])
     support = arm.model.support
     ends = float(support.low), float(support.high)

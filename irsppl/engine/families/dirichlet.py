@@ -11,12 +11,15 @@ bisection tree is kept from decision to decision, by multiplications alone.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from irsppl import beliefs
+from irsppl._checks import host64
 from irsppl.engine import verbs
+from irsppl.engine.families.registry import Maker, makes
 from irsppl.engine.families.weights import SUMS, atom_of, draw_atom, tally
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.arrays import Floats, Ints, Words
@@ -63,32 +66,36 @@ class DirichletCategorical(NamedTuple):
     scales: Floats  # [nodes] of t; 0: not met yet
 
 
-def dirichlet_categorical(alpha: Any, values: Any, horizon: int) -> DirichletCategorical:
-    """alpha [K, C], values [C]; futures of T rewards."""
-    first = np.array(alpha, np.float64)
-    every = np.ascontiguousarray(np.broadcast_to(np.asarray(values, np.float64), first.shape))
+@makes(beliefs.DirichletCategorical)
+def _(belief: beliefs.DirichletCategorical, needs: frozenset[str]) -> Maker:
+    first = np.array(host64(belief.alpha))
+    every = np.ascontiguousarray(np.broadcast_to(host64(belief.values), first.shape))
     arms, size = first.shape
-    nodes, points = (_NODES if horizon > 1 else 0), _T.size
-    return DirichletCategorical(
-        first,
-        every,
-        np.empty_like(first),
-        np.empty(size),
-        np.empty(size, np.int64),
-        float(every.min()),
-        float(every.max()),
-        np.empty((arms, size)),
-        np.zeros(arms, np.int64),
-        np.empty((arms, horizon), np.int64),
-        np.empty((2, points)),
-        np.empty((size, 2, points)),
-        np.empty((arms, nodes, 2, points)),
-        np.zeros((arms, nodes), np.bool_),
-        np.empty((arms, nodes), np.int64),
-        np.zeros(arms, np.int64),
-        np.empty((nodes, size, 2, points)),
-        np.zeros(nodes),
-    )
+
+    def make(horizon: int, copies: int) -> DirichletCategorical:
+        nodes, points = (_NODES if horizon > 1 else 0), _T.size
+        return DirichletCategorical(
+            first,
+            every,
+            np.empty_like(first),
+            np.empty(size),
+            np.empty(size, np.int64),
+            float(every.min()),
+            float(every.max()),
+            np.empty((arms, size)),
+            np.zeros(arms, np.int64),
+            np.empty((arms, horizon), np.int64),
+            np.empty((2, points)),
+            np.empty((size, 2, points)),
+            np.empty((arms, nodes, 2, points)),
+            np.zeros((arms, nodes), np.bool_),
+            np.empty((arms, nodes), np.int64),
+            np.zeros(arms, np.int64),
+            np.empty((nodes, size, 2, points)),
+            np.zeros(nodes),
+        )
+
+    return make
 
 
 @implements(verbs.reset, DirichletCategorical)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from irsppl import beliefs
+from irsppl._checks import host64
+from irsppl.beliefs.linear_gaussian import LEAST_SD
 from irsppl.engine import verbs
 from irsppl.engine.families.futures import bracket
+from irsppl.engine.families.registry import Maker, makes
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.arrays import Floats, Ints
 from irsppl.inner.cpu import rng as random
@@ -40,19 +44,18 @@ class LinearGaussian(NamedTuple):
     others: Floats  # [K, d, d] work array
 
 
-def linear_gaussian(
-    features: Any, noise: Any, offset: Any, mean: Any, root: Any, floor: float, horizon: int
-) -> LinearGaussian:
-    """features [K, d], noise and offset [K], mean [d], root [d, d]; futures of T rewards."""
-    features, noise, offset, mean, root = (
-        np.array(x, np.float64) for x in (features, noise, offset, mean, root)
-    )
+@makes(beliefs.LinearGaussian)
+def _(belief: beliefs.LinearGaussian, needs: frozenset[str]) -> Maker | None:
+    if needs & {"path", "prefix"}:
+        return None
+    fields = (belief.features, belief.noise_sd, belief.offset, belief.mean, belief.root)
+    features, noise, offset, mean, root = (np.array(host64(field)) for field in fields)
     arms, dim = features.shape
-    return LinearGaussian(
+    return lambda horizon, _: LinearGaussian(
         features,
         noise,
         offset,
-        float(floor),
+        LEAST_SD,
         mean,
         root,
         np.empty(dim),

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from irsppl import beliefs
 from irsppl.engine import verbs
 from irsppl.engine.families import futures as along
+from irsppl.engine.families.registry import Maker, makes
+from irsppl.engine.situation import NaturalState
 from irsppl.engine.verbs import implements, verb
 from irsppl.inner.cpu import families, laws
 from irsppl.inner.cpu import rng as random
@@ -67,6 +70,12 @@ def natural(code: int, xi: Any, nu: Any, sd: Any, horizon: int, copies: int = 1)
             along.node_places(size),
         ]
     return _KINDS[code](*fields)
+
+
+@makes(NaturalState, *(getattr(beliefs, kind.__name__) for kind in _KINDS))
+def _(belief: beliefs.InKernels, needs: frozenset[str]) -> Maker:
+    state = belief.kernel_state()
+    return lambda horizon, copies: natural(*state, horizon, copies)
 
 
 @implements(verbs.reset, *_PLAIN)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from irsppl import beliefs
+from irsppl._checks import host64
 from irsppl.engine import verbs
+from irsppl.engine.families.registry import Maker, makes
 from irsppl.engine.verbs import INLINE, implements, one_by_one
 from irsppl.inner.arrays import Floats, Ints, Words
 from irsppl.inner.cpu import rng as random
@@ -27,13 +30,12 @@ class NormalInverseGamma(NamedTuple):
     futures: Floats  # [K, T]
 
 
-def normal_inverse_gamma(
-    mean: Any, precision: Any, shape: Any, rate: Any, horizon: int
-) -> NormalInverseGamma:
-    """Hyperparameters [K]; futures of T rewards."""
-    first = np.array([mean, precision, shape, rate], np.float64)
+@makes(beliefs.NormalInverseGamma)
+def _(belief: beliefs.NormalInverseGamma, needs: frozenset[str]) -> Maker:
+    fields = (belief.mean, belief.precision, belief.shape, belief.rate)
+    first = np.stack([host64(field) for field in fields])
     arms = first.shape[1]
-    return NormalInverseGamma(
+    return lambda horizon, _: NormalInverseGamma(
         first,
         np.empty_like(first),
         np.empty((arms, 2)),

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from irsppl.beliefs import RewardTables
-from irsppl.beliefs import _batch as batch
-from irsppl.beliefs._cloud import Cloud
-from irsppl.beliefs._rejuvenation import MoveState
-from irsppl.beliefs._subclouds import num_parts, thin
+from irsppl._checks import host64
+from irsppl.beliefs import (
+    Cloud,
+    JointPoints,
+    MoveState,
+    PointBelief,
+    Points,
+    RewardTables,
+    batch,
+    num_parts,
+    thin,
+)
+from irsppl.beliefs.particles import JointParticles, Particles
+from irsppl.beliefs.quadrature import Quadrature
 from irsppl.engine.families import cloud
 from irsppl.engine.families.curves import Arm, Curves, curves
+from irsppl.engine.families.joint import joint_points
+from irsppl.engine.families.points import points
+from irsppl.engine.families.registry import Maker, makes
 
 # Reward atoms of plans, where rewards may take infinitely many values. A cloud that moves draws
 # them anew from what it then expects, and can do with fewer.
@@ -51,16 +64,16 @@ class Start(NamedTuple):
     move_state: MoveState  # [C] each
 
 
-def cloud_start(belief: Any, needs: frozenset[str]) -> Start | None:
-    """How play of a belief of points begins; None where fixed tables say all (`Points`).
+def start_of(belief: Any, needs: frozenset[str]) -> Start | None:
+    """How paths begin where only the user's model can say what a reward does to the belief.
 
-    needs: what the rule asks; one that draws no rewards needs no tables of atoms.
+    None where fixed tables say all (`Points`). needs: what the rule asks; one that draws no rewards
+    needs no tables of atoms.
     """
-    held = _held(belief)
-    many = has_many(belief)
-    moving = isinstance(belief, Cloud) and belief.moving
+    many, moving = _has_many(belief), isinstance(belief, Cloud) and belief.moving
     if not many and not moving:
         return None
+    held = _held(belief)
     atoms = (_MOVING_ATOMS if moving else ATOMS) if _plans(needs) else 0
     atoms = atoms if many else -1
     clouds, count = held.weights.shape
@@ -107,7 +120,7 @@ def _held(belief: Any) -> Held:
     mu = np.asarray(belief.mu, np.float64)
     return Held(
         joint,
-        _models(belief),
+        tuple(model for model, _ in belief.parts),
         ((0,),) if joint else tuple(map(tuple, belief.groups)),
         tuple({name: lead(leaf) for name, leaf in own.items()} for own in params),
         weights / weights.sum(axis=1, keepdims=True),
@@ -184,21 +197,16 @@ def _kept(held: Held, kind: str, make: Callable[[], Any]) -> Any:
     return _KEPT[place]
 
 
-def still_curves(belief: Any) -> Curves | None:
+def curves_of(belief: Any) -> Curves | None:
     """How rewards that are many are taken in by points that stay where they are, else None."""
     moving = isinstance(belief, Cloud) and belief.moving
-    if moving or not has_many(belief):
+    if moving or not _has_many(belief):
         return None
     held = _held(belief)
     return _kept(held, "curves", lambda: curves(_arms(held)))
 
 
-def few_tables(belief: Any) -> RewardTables:
-    """`reward_tables` of a belief whose rewards are few; whose weights, is not asked."""
-    return _kept(_held(belief), "few", belief.reward_tables)
-
-
-def planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
+def _planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
     """Atoms that stand for rewards that are many, in the place of a finite belief's tables.
 
     needs: what the rule asks; for one that draws no rewards there is a single atom.
@@ -213,13 +221,10 @@ def planning_tables(belief: Any, needs: frozenset[str]) -> RewardTables:
     return RewardTables(weights, law, np.zeros(mass.shape[:2]))
 
 
-def has_many(belief: Any) -> bool:
-    """Whether rewards may take infinitely many values."""
-    return any(model.reward_values is None for model in _models(belief))
-
-
-def _models(belief: Any) -> tuple[Any, ...]:
-    return tuple(model for model, _ in belief.parts)
+def _has_many(belief: Any) -> bool:
+    """Whether it is of points, and rewards may take infinitely many values."""
+    of_points = isinstance(belief, PointBelief)
+    return of_points and any(model.reward_values is None for model, _ in belief.parts)
 
 
 def _arms(held: Held) -> tuple[Arm, ...]:
@@ -231,3 +236,25 @@ def _arms(held: Held) -> tuple[Arm, ...]:
             for arm in range(len(held.mu)) if held.joint else (c,):
                 found[arm] = Arm(model, one, arm if held.joint else None)
     return tuple(found)
+
+
+# ---- parts for play from tables
+
+
+@makes(Points, Quadrature, Particles, JointPoints, JointParticles)
+def _(belief: PointBelief, needs: frozenset[str]) -> Maker | None:
+    mu, tables = host64(belief.mu), functools.cache(lambda: _belief_tables(belief, needs))
+    if belief.is_independent:
+        return lambda horizon, _: points(*tables(), mu, horizon)
+    if needs & {"path", "prefix"}:
+        return None
+    return lambda horizon, _: joint_points(*tables(), mu, horizon, "separable" in needs)
+
+
+def _belief_tables(belief: PointBelief, needs: frozenset[str]) -> RewardTables:
+    """`reward_tables`, remembered while the points stay where they are."""
+    if _has_many(belief):
+        return _planning_tables(belief, needs)
+    weights = np.exp(host64(belief.log_weights))
+    few = _kept(_held(belief), "few", belief.reward_tables)  # perhaps with other weights
+    return few._replace(weights=weights / weights.sum(axis=-1, keepdims=True))

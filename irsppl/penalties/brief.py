@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs._conjugate import Conjugate, path_sums
+from irsppl.beliefs import Conjugate, path_sums
 from irsppl.inner.mixture import mix_batch
-from irsppl.penalties._base import MOST_QUADRATURES
+from irsppl.penalties.base import MOST_QUADRATURES
 from irsppl.penalties.ff import FF
 from irsppl.penalties.fh import FH
 from irsppl.penalties.mix import Mix
@@ -42,7 +42,7 @@ class Brief(eqx.Module):
     lost: Float[Array, " S"]  # by the leader at full feedback, against the best arm
 
 
-def serves(bandit: Bandit, penalties: Mapping[str, Any]) -> bool:
+def brief_serves(bandit: Bandit, penalties: Mapping[str, Any]) -> bool:
     """Whether brief futures will do; below some thousand periods whole ones are as cheap."""
     long = int(bandit.remaining) > MOST_QUADRATURES and not bandit.constraints
     known = all(type(p) in (TS, FH, FF, Mix) for p in penalties.values())
@@ -114,14 +114,13 @@ def brief_values(
     chosen = later.argmax(axis=1)[:, None]
     paid, truth = (np.take_along_axis(x, chosen, axis=1)[:, 0] for x in (later, means))
     values = {TOWER: periods * (paid - truth)}
+    best = periods * means.max(axis=1)
+    lost = np.asarray(drawn.lost, np.float64)
+    found: dict[type, np.ndarray] = {TS: best, FH: periods * paid, FF: best - lost}
     for name, penalty in penalties.items():
-        if isinstance(penalty, TS):
-            values[name] = periods * means.max(axis=1)
-        elif isinstance(penalty, FH):
-            values[name] = periods * paid
-        elif isinstance(penalty, FF):
-            values[name] = periods * means.max(axis=1) - np.asarray(drawn.lost, np.float64)
-        elif isinstance(penalty, Mix):
+        if type(penalty) in found:
+            values[name] = found[type(penalty)]
+        else:
             n0 = min(penalty.early_pulls(bandit), size)
             prefix = (xi[:, None] + sums[:, :, :n0]) / (nu[:, None] + np.arange(n0))
             values[name] = np.asarray(mix_batch(prefix, later, periods)[0], np.float64)

@@ -8,6 +8,7 @@ nothing on average; the mean inner value is then an upper bound on what any poli
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -18,35 +19,65 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Conjugate, ExactLaws, ExactMax
+from irsppl.beliefs import BetaBernoulli, Conjugate, ExactLaws, ExactMax, NormalNormal
 from irsppl.inner.laws import Discrete
 from irsppl.outcomes import Outcome
-from irsppl.penalties._arrivals import periods_of
 from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
+from irsppl.penalties.arrivals import periods_of
+
+Values = Float[np.ndarray, " S"]
+
+# What a column on the host may need of a bandit. "pair": the arms of the kernel of V-EMax.
+_HAS: dict[str, Callable[[Bandit], bool]] = {
+    "plain": lambda bandit: not bandit.pending and not bandit.constraints,
+    "conjugate": lambda bandit: isinstance(bandit.belief, Conjugate),
+    "pair": lambda bandit: (
+        bandit.num_arms == 2 and isinstance(bandit.belief, (BetaBernoulli, NormalNormal))
+    ),
+}
+ANYWHERE: frozenset[str] = frozenset()
+PLAIN = frozenset({"plain"})
+CONJUGATE = PLAIN | {"conjugate"}
 
 
 class Column(eqx.Module):
     """A number of each future, as bounds are estimated from."""
 
-    # Values of plain conjugate bandits are computed by CPU kernels, not by XLA.
-    on_host: ClassVar[bool] = False
+    # What `host_values` needs of a bandit (names in `_HAS`); None: there is no `host_values`.
+    host_needs: ClassVar[frozenset[str] | None] = None
 
     @property
     @abc.abstractmethod
     def label(self) -> str:
         """Its name among the columns of a sample."""
 
-    @abc.abstractmethod
-    def values(self, bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, " S"]:
-        """Of a batch of futures (`outcomes` has a leading axis S), on the host."""
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> Values:
+        """Of a batch of futures (`outcomes` has a leading axis S), in float64 without XLA."""
+        raise NotImplementedError
 
-    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Float[np.ndarray, " S"]]:
+    def traced_values(self, bandit: Bandit, outcomes: Outcome) -> Values:
+        """The same by XLA, for bandits that `host_values` does not serve."""
+        raise NotImplementedError
+
+    def values(self, bandit: Bandit, outcomes: Outcome) -> Values:
+        """Of a batch of futures, on the host."""
+        found = find_evaluator(self, bandit)
+        return self.traced_values(bandit, outcomes) if found is None else found(outcomes)
+
+    def batch(self, bandit: Bandit, outcomes: Outcome) -> dict[str, Values]:
         """`values` by label, and beside them the columns that `steadied_by` names."""
         return {self.label: self.values(bandit, outcomes)}
 
-    def kernels_serve(self, bandit: Bandit) -> bool:
-        """Whether `values` of this bandit, free of constraints, run no XLA."""
-        return self.on_host
+
+def find_evaluator(column: Column, bandit: Bandit) -> Callable[[Outcome], Values] | None:
+    """What computes the column of a batch of futures on the host; None where XLA has to.
+
+    The one place that decides it, for bounds, certificates and controls.
+    """
+    needs = column.host_needs
+    if needs is None or not all(_HAS[need](bandit) for need in needs):
+        return None
+    return functools.partial(column.host_values, bandit)
 
 
 class Relaxation(Column):
@@ -126,7 +157,7 @@ class Penalty(Relaxation):
         """Sample a future and play the first action of its solution."""
         return jnp.asarray(self.inner(bandit, bandit.sample_outcome(key)).action)
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def traced_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return np.asarray(_inner_values(self, bandit, outcomes), np.float64)
 
 
@@ -142,9 +173,9 @@ class PayoffPenalty(Penalty):
     def payoff(self, bandit: Bandit, outcome: Outcome) -> Payoff:
         """What the pulls of one future pay; traceable, the remaining horizon is data."""
 
-    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> HostPayoff | None:
-        """The same of a batch, in float64 without XLA; None where the belief is not that simple."""
-        return None
+    def host_payoff(self, bandit: Bandit, outcomes: Outcome) -> HostPayoff:
+        """The same of a batch, in float64 without XLA, where the bandit has its `host_needs`."""
+        raise NotImplementedError
 
     def periods(self, bandit: Bandit, outcome: Outcome) -> Int[Array, ""]:
         """Periods to plan for in this future."""
@@ -153,14 +184,18 @@ class PayoffPenalty(Penalty):
     def inner(self, bandit: Bandit, outcome: Outcome) -> Inner:
         return self.payoff(bandit, outcome).solve(bandit, self.periods(bandit, outcome))
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
-        payoff = self.host_payoff(bandit, outcomes)
-        if payoff is None:
-            if jax.default_backend() != "cpu":
-                return super().values(bandit, outcomes)
-            payoff = _payoffs(self, bandit, outcomes)
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        return self._solved(self.host_payoff(bandit, outcomes), bandit, outcomes)
+
+    def traced_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+        if jax.default_backend() != "cpu":
+            return super().traced_values(bandit, outcomes)
+        payoff = _payoffs(self, bandit, outcomes)  # where XLA runs on a CPU, kernels solve faster
         if not isinstance(payoff, HostPayoff):
             return np.asarray(payoff, np.float64)
+        return self._solved(payoff, bandit, outcomes)
+
+    def _solved(self, payoff: HostPayoff, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         periods = np.asarray(self.periods(bandit, outcomes))
         return payoff.values(bandit, np.broadcast_to(periods, (len(outcomes.rewards),)))
 
@@ -269,14 +304,10 @@ def exact_max_after(bandit: Bandit, n: int | None) -> float | None:
     return belief.exact_expected_best(n + waiting)
 
 
-def host_future_means(bandit: Bandit, outcomes: Outcome) -> np.ndarray | None:
-    """`future_means` of a batch, `[S, K, remaining + 1]` in float64 on the host.
-
-    Only for conjugate beliefs, nothing pending and no constraint; None elsewhere.
-    """
+def host_future_means(bandit: Bandit, outcomes: Outcome) -> Float[np.ndarray, "S K N+1"]:
+    """`future_means` of a batch, N = remaining, in float64; for what needs `CONJUGATE`."""
     belief = bandit.belief
-    if not isinstance(belief, Conjugate) or bandit.pending or bandit.constraints:
-        return None
+    assert isinstance(belief, Conjugate)
     rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
     return natural_means(belief.natural_state(), rewards)
 

@@ -13,8 +13,8 @@ from irsppl import beliefs
 from irsppl.bandit import Bandit
 from irsppl.inner.leave_one_out import options
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import exact_max_after, host_future_means
 from irsppl.penalties._moments import moments, path_sds
+from irsppl.penalties.base import exact_max_after, host_future_means
 
 # Beliefs whose posterior variances are exact, so that squared news has a known mean.
 _OWN_VARIANCES = (beliefs.NormalNormal, beliefs.GammaPoisson, beliefs.DirichletCategorical)
@@ -38,9 +38,8 @@ class News:
 
     def __init__(self, bandit: Bandit):
         self.bandit, belief = bandit, bandit.belief
-        self.binary = isinstance(belief, beliefs.BetaBernoulli)
         self.found = moments(belief)
-        limits = (0.0, 1.0) if self.binary else None
+        limits = (0.0, 1.0) if self.found.binary else None
         self.options = options(self.found.mean, self.found.sd, limits)
         self.best = exact_max_after(bandit, None)
 
@@ -53,9 +52,7 @@ class News:
 
         bandit, belief = self.bandit, self.bandit.belief
         count, worth = len(actions), self.found.worth
-        means = host_future_means(bandit, futures)
-        assert means is not None
-        means = means[:count]
+        means = host_future_means(bandit, futures)[:count]
         horizon = means.shape[2] - 1
         rewards = np.asarray(futures.rewards, np.float64)[:count, :, :horizon]
         sds = path_sds(belief, rewards, means)
@@ -63,7 +60,7 @@ class News:
             known = worth[None, :, None] + np.arange(horizon + 1)[None, None, :]
             sds = np.sqrt(means * (1 - means) / (known + 1))
         paths = (actions, means, sds, worth)
-        believed, second, *first = replay(*paths, *self.options, self.binary).T
+        believed, second, *first = replay(*paths, *self.options, self.found.binary).T
         truth = np.asarray(futures.means, np.float64)[:count]
         pulls = np.stack([(actions == a).sum(axis=1) for a in range(bandit.num_arms)], axis=1)
         columns = [(pulls * truth).sum(axis=1) - believed, *first]

@@ -18,31 +18,25 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import host64
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Conjugate, LinearGaussian
-from irsppl.beliefs._cloud import Cloud
+from irsppl.beliefs import Cloud, Conjugate, LinearGaussian
 from irsppl.outcomes import Outcome
-from irsppl.penalties._base import Column
+from irsppl.penalties.base import ANYWHERE, Column
 
 # Each fitted slope costs a degree of freedom.
 _MOST_ARMS = 50
 
 
-class ControlVariate(Column):
-    """A number whose mean is known."""
-
-    on_host: ClassVar[bool] = True
-
-
-class ArmMean(ControlVariate):
+class ArmMean(Column):
     """mu_a."""
 
+    host_needs: ClassVar[frozenset[str] | None] = ANYWHERE
     arm: int = eqx.field(static=True)
 
     @property
     def label(self) -> str:
         return f"mean of arm {self.arm}"
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return np.asarray(outcomes.means, np.float64)[:, self.arm]
 
 
@@ -53,10 +47,9 @@ def mean_controls(bandit: Bandit) -> dict[ArmMean, float]:
     return {ArmMean(a): m for a, m in enumerate(host64(bandit.belief.predictive_mean()))}
 
 
-class GivenSet(ControlVariate):
+class GivenSet(Column):
     """The mean of a penalty's value given the particles that a future brought."""
 
-    on_host: ClassVar[bool] = False
     of: ClassVar[str]  # the penalty
 
     @property
@@ -67,7 +60,7 @@ class GivenSet(ControlVariate):
     def per_period(self, bandit: Bandit, outcome: Outcome) -> Float[Array, ""]:
         """Of one future; traceable."""
 
-    def values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
+    def traced_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         return np.asarray(_given_sets(self, bandit, outcomes), np.float64)
 
 
