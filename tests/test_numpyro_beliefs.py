@@ -2,6 +2,7 @@
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -314,57 +315,73 @@ def test_all_solvers_accept_it(point_belief):
 def test_posterior_means_are_martingales(point_belief):
     """Within the very set that a future is drawn from; 4 standard errors."""
     draws = 3000
-    outcomes = jax.vmap(lambda k: point_belief.draw(k, 4))(
-        jax.random.split(jax.random.key(3), draws)
-    )
-    paths = np.asarray(
-        jax.vmap(lambda r: point_belief.along(r).own_means())(outcomes.rewards), np.float64
-    )
+
+    @jax.jit
+    @jax.vmap
+    def drawn(key):
+        outcome = point_belief.draw(key, 4)
+        return outcome.means, point_belief.along(outcome.rewards).own_means()
+
+    means, paths = map(np.asarray, drawn(jax.random.split(jax.random.key(3), draws)))
+    means, paths = means.astype(np.float64), paths.astype(np.float64)
     prior = np.asarray(point_belief.predictive_mean(), np.float64)
     for arm in range(point_belief.num_arms):
         sample = paths[:, arm, 4]
         within(sample.mean(), sample.std() / math.sqrt(draws), prior[arm])
-        within(
-            outcomes.means[:, arm].mean(),
-            float(outcomes.means[:, arm].std()) / math.sqrt(draws),
-            prior[arm],
-        )
+        within(means[:, arm].mean(), means[:, arm].std() / math.sqrt(draws), prior[arm])
 
 
 def test_paths_agree_with_one_update_at_a_time(point_belief):
     rewards = np.asarray(point_belief.sample_outcome(2, 3).rewards)
-    future, every = point_belief.along(jnp.asarray(rewards)), np.arange(4)
-    means = np.asarray(future.own_means())
-    gains = np.asarray(future.expected_max(point_belief.predictive_mean()))
-    lam = point_belief.predictive_mean()
-    feedback = np.asarray(future.means(np.stack([every] * point_belief.num_arms)))
+    lam, every = point_belief.predictive_mean(), np.arange(4)
+
+    @eqx.filter_jit
+    def along(belief, rewards):
+        future = belief.along(rewards)
+        feedback = future.means(np.stack([every] * belief.num_arms))
+        return future.own_means(), future.expected_max(lam), feedback, future.means(jnp.asarray(3))
+
+    @eqx.filter_jit
+    def given(belief, arm, reward):
+        belief = belief.given(arm, reward)
+        return belief, belief.predictive_mean(), belief.expected_max(lam)
+
+    means, gains, feedback, after = map(np.asarray, along(point_belief, jnp.asarray(rewards)))
     belief = for_simulation(point_belief)
+    mean, gain = belief.predictive_mean(), belief.expected_max(lam)
     for n in range(4):
         if n:
-            belief = belief.given(jnp.asarray(0), jnp.asarray(rewards[0, n - 1]))
-        assert float(belief.predictive_mean()[0]) == pytest.approx(means[0, n], rel=1e-4)
-        assert float(belief.expected_max(lam)[0]) == pytest.approx(gains[0, n], rel=1e-4)
+            belief, mean, gain = given(belief, jnp.asarray(0), jnp.asarray(rewards[0, n - 1]))
+        assert float(mean[0]) == pytest.approx(means[0, n], rel=1e-4)
+        assert float(gain[0]) == pytest.approx(gains[0, n], rel=1e-4)
     everyone = for_simulation(point_belief)
     for n in range(3):
         for arm in range(point_belief.num_arms):
-            everyone = everyone.given(jnp.asarray(arm), jnp.asarray(rewards[arm, n]))
-    np.testing.assert_allclose(everyone.predictive_mean(), feedback[:, 3], rtol=2e-4)
-    after = future.means(jnp.asarray(3))
+            everyone, mean, _ = given(everyone, jnp.asarray(arm), jnp.asarray(rewards[arm, n]))
+    np.testing.assert_allclose(mean, feedback[:, 3], rtol=2e-4)
     np.testing.assert_allclose(after, feedback[:, 3], rtol=2e-4)
 
 
 def test_mean_max_and_lattice_agree(point_belief):
     rewards = point_belief.sample_outcome(1, 2).rewards
-    future, num_arms = point_belief.along(rewards), point_belief.num_arms
-    best = np.asarray(future.expected_best())
-    assert best[(0,) * num_arms] == pytest.approx(float(point_belief.mean_max()), rel=2e-3)
+    num_arms = point_belief.num_arms
     counts = np.arange(num_arms) % 3  # of each arm others, and the same for all in one call
-    means = np.asarray(future.means(lattice(num_arms, 3)))[(slice(None), *counts)]
-    np.testing.assert_allclose(means, future.means(jnp.asarray(counts)), rtol=1e-4)
-    np.testing.assert_allclose(means, future.means(counts[:, None])[:, 0], rtol=1e-4)
-    draws = jax.vmap(point_belief.sample_means)(jax.random.split(jax.random.key(1), 4000))
-    best = np.asarray(draws.max(axis=1), np.float64)
-    within(best.mean(), best.std() / math.sqrt(4000), float(point_belief.mean_max()))
+
+    @eqx.filter_jit
+    def answers(belief, rewards):
+        future = belief.along(rewards)
+        asked = lattice(num_arms, 3), jnp.asarray(counts), counts[:, None]
+        return belief.mean_max(), future.expected_best(), *map(future.means, asked)
+
+    mean_max, best, means, alone, column = map(np.asarray, answers(point_belief, rewards))
+    assert best[(0,) * num_arms] == pytest.approx(float(mean_max), rel=2e-3)
+    means = means[(slice(None), *counts)]
+    np.testing.assert_allclose(means, alone, rtol=1e-4)
+    np.testing.assert_allclose(means, column[:, 0], rtol=1e-4)
+    keys = jax.random.split(jax.random.key(1), 4000)
+    draws = np.asarray(jax.jit(jax.vmap(point_belief.sample_means))(keys), np.float64)
+    best = draws.max(axis=1)
+    within(best.mean(), best.std() / math.sqrt(4000), float(mean_max))
 
 
 # ---- in play

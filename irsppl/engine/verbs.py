@@ -28,6 +28,8 @@ INLINE = {**OPTIONS, "forceinline": True}
 F = TypeVar("F", bound=Callable[..., Any])
 # Parts that say themselves what a verb does.
 _OWN: dict[Callable[..., Any], set[type]] = {}
+# What is registered for a verb: whether it is for these types of arguments, and the code.
+_CODES: dict[Callable[..., Any], list[tuple[Callable[[Any], bool], Any]]] = {}
 
 
 def implements(asked: Callable[..., Any], *kinds: type, at: int = 0) -> Callable[[Any], Any]:
@@ -43,14 +45,24 @@ def by_default(asked: Callable[..., Any]) -> Callable[[Any], Any]:
 
 def _register(asked: Callable[..., Any], at: int, fits: Callable[[Any], bool]) -> Any:
     def register(code: Any) -> Any:
-        def choose(*types: Any) -> Any:
-            return code if fits(getattr(types[at], "instance_class", None)) else None
-
-        options = {**INLINE, "pipeline_class": Inlined}
-        overload(asked, jit_options=options, strict=False)(choose)
+        if asked not in _CODES:
+            _CODES[asked] = []
+            _open(asked)
+        _CODES[asked].append((lambda types: fits(getattr(types[at], "instance_class", None)), code))
         return code
 
     return register
+
+
+def _open(asked: Callable[..., Any]) -> None:
+    """Tell numba of a verb. Once: of several overloads it tries one after the other, each twice,
+    wherever a verb is asked, and kernels take longer to compile."""
+
+    def choose(*types: Any) -> Any:
+        return next((code for fits, code in _CODES[asked] if fits(types)), None)
+
+    options = {**INLINE, "pipeline_class": Inlined}
+    overload(asked, jit_options=options, strict=False)(choose)
 
 
 def verb(asked: F) -> F:

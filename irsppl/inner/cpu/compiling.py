@@ -209,8 +209,10 @@ class _Kernel(CPUDispatcher):
             return super()
         key = tuple(str(getattr(caller, name)) for name in self._INHERITED)
         if key not in self._parts:
-            options = {"targetoptions": self.targetoptions, "pipeline_class": Inlined}
-            self._parts[key] = CPUDispatcher(self.py_func, **options)
+            options = {**self.targetoptions, "no_cpython_wrapper": True}  # Python never calls it
+            self._parts[key] = CPUDispatcher(
+                self.py_func, targetoptions=options, pipeline_class=Inlined
+            )
         return self._parts[key]
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
