@@ -53,6 +53,7 @@ LAWS = {
     "weibull": lambda a: dist.Weibull(a, 2.0),
     "uniform": lambda a: dist.Uniform(0.0, a),
     "beta": lambda a: dist.Beta(a, 2.0),
+    "beta at its ends": lambda a: dist.Beta(0.02 * a, 0.03),
     "poisson": lambda a: dist.Poisson(a),
     "negative binomial": lambda a: dist.NegativeBinomial2(a, 2.0),
     "no claims": lambda a: dist.ZeroInflatedPoisson(0.3, a),

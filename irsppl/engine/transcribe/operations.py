@@ -86,6 +86,9 @@ DRAWS: Final = {
     "_normal": "F(random.normal(rng))",
     "_exponential": "F(random.exponential(rng))",
     "_gamma": "F(random.gamma(rng, np.float64({0})))",
+    # Of a small shape most variates are too small for a number; their logarithms are not.
+    "log gamma": "F(math.log(random.gamma(rng, np.float64({0}) + 1.0))"
+    " + math.log(1.0 - random.uniform(rng)) / np.float64({0}))",
     "_poisson": "np.int64(random.poisson(rng, np.float64({0})))",
     "_bernoulli": "random.uniform(rng) < {0}",
     "_laplace": "F(random.exponential(rng) - random.exponential(rng))",

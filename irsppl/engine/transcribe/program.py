@@ -266,7 +266,8 @@ class Program:
                 return self.run(eqn.params[_CALLS[eqn.primitive.name]], *args)
             raise Untranscribable(f"the random variate {eqn.primitive.name} {name}")
         kind, given = _kind(aval.dtype), [self._each("float", "float", x) for x in args[1:]]
-        logs = name == "_gamma" and any(e.params.get("log_space") for e in eqn.params["jaxpr"].eqns)
+        if name == "_gamma" and any(e.params.get("log_space") for e in eqn.params["jaxpr"].eqns):
+            name = "log gamma"
         out = _full(aval.shape, None)
         flat = [np.broadcast_to(x, aval.shape).ravel() for x in given]
         for i in range(out.size):
@@ -275,8 +276,7 @@ class Program:
             level = CHANCE
             for x in own:
                 level |= x.level if isinstance(x, Node) else 0
-            drawn: Any = self._node(name, own, kind, level)
-            out.ravel()[i] = self.apply("log", kind, drawn) if logs else drawn
+            out.ravel()[i] = self._node(name, own, kind, level)
         return [out]
 
     def _power(self, x: np.ndarray, y: int, kind: str) -> np.ndarray:
