@@ -216,7 +216,75 @@ def test_what_has_no_scalar_code_says_so(function):
         program.run(jax.make_jaxpr(function)(np.ones(3, np.float32)), x)
 
 
+# What models may do beyond that: kernels say the same, or there are none.
+ODD = {
+    "a loop without steps": lambda a: (
+        a + jax.lax.scan(lambda c, x: (c, c * x), a, jnp.zeros(0))[1].sum()
+    ),
+    "an infinite power": lambda a: jnp.minimum(jnp.abs(a) ** jnp.inf, 1.0),
+    "an infinite whole number": lambda a: a + 0.0 * jnp.stack([a, jnp.inf]).astype(jnp.int32)[1],
+    "whole numbers that wrap": lambda a: (
+        a + (jnp.arange(3) * 2000000000).sum().astype(float) * 1e-9
+    ),
+    "whole numbers at their end": lambda a: jnp.clip(jnp.exp(a * 30).astype(jnp.int32), 0, 5) * 1.0,
+    "few bits": lambda a: a.astype(jnp.float16).astype(jnp.float32),
+    "a table": lambda a: a + jax.random.normal(jax.random.key(0), (3,)).sum(),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_models_have_right_kernels_or_none(name, plain):
+    model = read_arm(arm_of(lambda a: dist.Normal(ODD[name](jnp.log(a)), 1.0)))
+    own = transcribed.__wrapped__(model, SINGLE)
+    if own is not None:
+        z = np.linspace(-8, 8, 33, dtype=SINGLE)[None, :, None]
+        exact = jax.vmap(lambda z: model.mean(model.constrain(z)))(z[0])
+        np.testing.assert_allclose(own.points(z).mu[0, :, 0], exact, rtol=1e-4, atol=1e-4)
+
+
+@jax.jit
+def _normal(key, place):
+    """By the name of one of JAX's own."""
+    return place + jax.random.laplace(key)
+
+
+class Own(dist.Laplace):
+    """A law with a sampler of its own; twice: one key for two draws."""
+
+    def __init__(self, loc, twice):
+        super().__init__(loc, 1.0)
+        self.twice = twice
+
+    def sample(self, key, sample_shape=()):
+        if not self.twice:
+            return _normal(key, self.loc)
+        u, v = jax.random.uniform(key), jax.random.uniform(key)
+        return self.loc + jnp.where(u < 0.5, jnp.log(2 * u), -jnp.log(2 * (1 - v)))
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_samplers_of_ones_own(twice, plain):
+    model = read_arm(arm_of(lambda a: Own(a, twice)))
+    drawn = Densities(model, SINGLE).draws(
+        np.zeros((1, 2000, 1), np.float32), np.array([7], np.uint64)
+    )
+    if twice:
+        assert drawn is None
+    else:
+        assert stats.kstest(drawn[0, 0], stats.laplace(1.0).cdf).pvalue > 1e-3
+
+
 # ---- compiled
+
+
+def test_draws_end_where_a_law_has_no_parameters():
+    def arm(reward=None):
+        size = numpyro.sample("size", dist.Gamma(2.0, 2.0))
+        numpyro.sample("reward", dist.NegativeBinomial2(1.0, size), obs=reward)
+
+    own = transcribed(read_arm(arm), SINGLE)
+    z = np.full((1, 4, 1), -95.0, np.float32)
+    assert own.draws(z, np.array([1], np.uint64)).shape == (1, 1, 4)
 
 
 def test_elementary_functions():

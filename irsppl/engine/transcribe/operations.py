@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -62,6 +61,7 @@ OPERATIONS: Final[dict[str, tuple[str, Callable[..., Any] | None]]] = {
     "rem of integers": ("np.int64(np.fmod({0}, {1}))", np.fmod),
     "float": ("F({0})", float),
     "int": ("np.int64({0})", int),
+    "int32": ("whole({0})", lambda x: int(np.clip(x, -(2.0**31), 2.0**31 - 1)) if x == x else 0),
     "bool": ("{0} != 0", bool),
     "exp": ("exp({0})", np.exp),
     "log": ("log({0})", np.log),
@@ -69,7 +69,7 @@ OPERATIONS: Final[dict[str, tuple[str, Callable[..., Any] | None]]] = {
     "expm1": ("expm1({0})", None),
     "logistic": ("logistic({0})", None),
     "tanh": ("tanh({0})", None),
-    "lgamma": ("math.lgamma({0})", lambda x: math.lgamma(x) if x > 0 else np.inf),
+    "lgamma": ("math.lgamma({0})", None),
     "erf": ("math.erf({0})", None),
     "erfc": ("math.erfc({0})", None),
     "sin": ("math.sin({0})", None),
@@ -82,18 +82,21 @@ OPERATIONS: Final[dict[str, tuple[str, Callable[..., Any] | None]]] = {
 # Random variates, by the function of `jax.random` that a program calls. Its last argument is the
 # number of the draw: no two are the same.
 DRAWS: Final = {
-    "_uniform": "{0} + ({1} - {0}) * F(random.uniform(rng))",
+    "_uniform": "{0} + ({1} - {0}) * unit(rng)",
     "_normal": "F(random.normal(rng))",
     "_exponential": "F(random.exponential(rng))",
     "_gamma": "F(random.gamma(rng, np.float64({0})))",
     # Of a small shape most variates are too small for a number; their logarithms are not.
     "log gamma": "F(math.log(random.gamma(rng, np.float64({0}) + 1.0))"
     " + math.log(1.0 - random.uniform(rng)) / np.float64({0}))",
-    "_poisson": "np.int64(random.poisson(rng, np.float64({0})))",
+    "_poisson": "np.int64(random.poisson(rng, np.float64({0})) if 0.0 < {0} < 1e15 else 0)",
     "_bernoulli": "random.uniform(rng) < {0}",
     "_laplace": "F(random.exponential(rng) - random.exponential(rng))",
     "_cauchy": "F(math.tan(math.pi * (random.uniform(rng) - 0.5)))",
-    "_logistic": "logit(F(random.uniform(rng)))",
+    "_logistic": "logit(unit(rng))",
     "_gumbel": "-log(F(random.exponential(rng)))",
 }
 CODE: Final = {name: code for name, (code, _) in OPERATIONS.items()} | DRAWS
+
+# How much of the compiler's time an operation takes, where that is more than a few instructions.
+COSTS: Final = {"exp": 10, "log": 10, "log1p": 15, "expm1": 25, "logistic": 12, "tanh": 30}

@@ -11,6 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from irsppl.engine.transcribe.operations import (
     CHANCE,
+    COSTS,
     DRAWS,
     OPERATIONS,
     Key,
@@ -19,8 +20,13 @@ from irsppl.engine.transcribe.operations import (
 )
 
 # More than so many operations are for XLA: they would take long to compile.
-_MOST: Final = 2000
+_MOST: Final = 4000
 _NUMBER: Final = {"float": float, "int": int, "bool": bool}
+_TYPES: Final = {
+    "float": (np.float32, np.float64),
+    "int": (np.int32, np.int64, np.uint32),
+    "bool": (np.bool_,),
+}
 _CALLS: Final = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -59,8 +65,9 @@ def _full(shape: tuple[int, ...], value: Any) -> np.ndarray:
 
 
 def _kind(dtype: Any) -> str:
-    for kind, of in (("float", np.floating), ("int", np.integer), ("bool", np.bool_)):
-        if np.issubdtype(dtype, of):
+    """Of numbers as models have them; those of few bits round as no kernel does."""
+    for kind, some in _TYPES.items():
+        if dtype in some:
             return kind
     raise Untranscribable(f"values of type {dtype}")
 
@@ -70,7 +77,9 @@ class Program:
 
     def __init__(self) -> None:
         self._nodes: dict[Any, Node] = {}
-        self._draws = 0
+        self._cost = self._draws = 0
+        self._keys: dict[Any, Key] = {}
+        self._used: set[Key] = set()
 
     @property
     def nodes(self) -> list[Node]:
@@ -84,7 +93,8 @@ class Program:
         # 0.0 and -0.0, 1 and True are equal for Python.
         key = (op, kind, *(x if isinstance(x, Node) else (type(x), repr(x)) for x in args))
         if key not in self._nodes:
-            if len(self._nodes) >= _MOST:
+            self._cost += COSTS.get(op, 1)
+            if self._cost > _MOST:
                 raise Untranscribable(f"more than {_MOST} operations")
             self._nodes[key] = Node(op, args, kind, level)
         return self._nodes[key]
@@ -177,7 +187,9 @@ class Program:
                 raise Untranscribable("a choice among more than two")
             return [self._each("select", kind, self._each("bool", "bool", which), *cases[::-1])]
         if name == "convert_element_type":
-            return [self._each(kind, kind, args[0])]
+            short = kind == "int" and params["new_dtype"] == np.int32
+            floats = _kind(eqn.invars[0].aval.dtype) == "float"
+            return [self._each("int32" if short and floats else kind, kind, args[0])]
         if name == "integer_pow":
             return [self._power(args[0], params["y"], kind)]
         if name == "pow" and not any(isinstance(x, Node) for x in args[1].ravel()):
@@ -259,12 +271,17 @@ class Program:
         """Keys made of keys are keys; variates are drawn by the kernel's own generator."""
         aval = eqn.outvars[0].aval
         if _is_key(aval.dtype):
-            return [_full(aval.shape, Key()) for _ in eqn.outvars]
+            return [self._keys_from(eqn, args)]
         name = str(eqn.params.get("name"))
-        if name not in DRAWS:
+        inner = eqn.params.get("jaxpr")
+        of_jax = inner is not None and "jax" in inner.jaxpr.debug_info.func_src_info.split("/")
+        if name not in DRAWS or not of_jax:
             if eqn.primitive.name in _CALLS:
                 return self.run(eqn.params[_CALLS[eqn.primitive.name]], *args)
             raise Untranscribable(f"the random variate {eqn.primitive.name} {name}")
+        if args[0].item() in self._used:
+            raise Untranscribable("a random key that is used twice")
+        self._used.add(args[0].item())
         kind, given = _kind(aval.dtype), [self._each("float", "float", x) for x in args[1:]]
         if name == "_gamma" and any(e.params.get("log_space") for e in eqn.params["jaxpr"].eqns):
             name = "log gamma"
@@ -278,6 +295,21 @@ class Program:
                 level |= x.level if isinstance(x, Node) else 0
             out.ravel()[i] = self._node(name, own, kind, level)
         return [out]
+
+    def _keys_from(self, eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+        """Keys made of keys: the same ones where they are made in the same way."""
+        name, shape = eqn.primitive.name, eqn.outvars[0].aval.shape
+        if name in ("reshape", "squeeze", "slice", "broadcast_in_dim", "transpose", "concatenate"):
+            return self._moved(eqn, args)
+        if name not in ("random_split", "random_fold_in"):
+            raise Untranscribable(f"random keys by {name}")
+        made_of = tuple(
+            x if isinstance(x, (Node, Key)) else repr(x) for a in args for x in a.ravel()
+        )
+        out = _full(shape, None)
+        for i in range(out.size):
+            out.ravel()[i] = self._keys.setdefault((name, shape, made_of, i), Key())
+        return out
 
     def _power(self, x: np.ndarray, y: int, kind: str) -> np.ndarray:
         one = self._each(kind, kind, self.known(np.ones(x.shape)))

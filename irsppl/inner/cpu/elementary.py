@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from irsppl.inner.cpu.compiling import njit
-from irsppl.inner.cpu.rng import KERNEL
+from irsppl.inner.cpu.rng import KERNEL, uniform
 
 _INLINE = {name: value for name, value in KERNEL.items() if name != "cache"} | {"forceinline": True}
 _LOG_2 = Fraction("0.693147180559945309417232121458176568")
@@ -33,9 +33,10 @@ def _functions(F: Any, word: Any, bits: int, bias: int, degree: int, terms: int)
     high = F(round(math.log(2.0) * 2.0**9) / 2.0**9)
     low = F(_LOG_2 - Fraction(float(high)))
     per_log_2 = F(1.0 / math.log(2.0))
+    below = F(1.0 - np.finfo(F).epsneg)
     most, least = F((bias + 0.999) * math.log(2.0)), F((1 - bias) * math.log(2.0))
     smallest, raised, steps = F(2.0 ** (1 - bias)), F(2.0**bits), word(bits)
-    root, mantissa, unit = F(math.sqrt(2.0)), word(2**bits - 1), word(bias << bits)
+    root, mantissa, leading = F(math.sqrt(2.0)), word(2**bits - 1), word(bias << bits)
     shift, offset = word(bits), word(bias)
     taylor = tuple(F(1.0 / math.factorial(n)) for n in range(degree, -1, -1))
     area = tuple(F(2.0 / (2 * n + 1)) for n in range(terms, -1, -1))
@@ -60,7 +61,7 @@ def _functions(F: Any, word: Any, bits: int, bias: int, degree: int, terms: int)
         inside = x * raised if tiny else x
         code = F(inside).view(word)
         power = word((code >> shift) - offset)
-        m = word((code & mantissa) | unit).view(F)
+        m = word((code & mantissa) | leading).view(F)
         large = m > root
         m = m * half if large else m
         power = word(power + word(large)) - (steps if tiny else word(0))
@@ -117,10 +118,26 @@ def _functions(F: Any, word: Any, bits: int, bias: int, degree: int, terms: int)
     def smaller(x: Any, y: Any) -> Any:
         return x if (x < y) | (x != x) else y
 
+    @njit(**_INLINE)
+    def whole(x: Any) -> Any:
+        """As JAX has it in 32 bits."""
+        y = x if x > F(-(2.0**31)) else F(-(2.0**31))
+        y = y if y < F(2.0**31) else F(2.0**31)
+        y = np.int64(y if x == x else zero)
+        return y if y < 2147483647 else np.int64(2147483647)
+
+    @njit(**_INLINE)
+    def unit(rng: Any) -> Any:
+        """A uniform variate below one, also after rounding."""
+        x = F(uniform(rng))
+        return x if x < one else below
+
     return {
         "F": F,
         "INF": inf,
         "NAN": nan,
+        "whole": whole,
+        "unit": unit,
         "larger": larger,
         "smaller": smaller,
         "exp": exp,
