@@ -36,6 +36,8 @@ from irsppl.policies import find_policy
 from .test_lockstep import heavy, heavy_bandit, heavy_futures, leaning
 from .test_zoo import ZOO, read
 
+# Plain Python tells of numbers that are none on the side that a model does not choose.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 SINGLE = np.dtype(np.float32)
 
 # Reward laws, each at a positive latent.
