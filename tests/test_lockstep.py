@@ -204,7 +204,7 @@ def test_a_cloud_with_a_far_part_is_left_to_mcmc():
     seen, seeds = np.full(2, 10, np.int32), np.array([1, 2], np.uint64)
     asked = renewal.Asked(z, even, even, rewards, nothing, seen, seeds, np.zeros(2, np.int64))
     params = {name: np.asarray(leaf) for name, leaf in params.items()}
-    (own,), _ = answers.answers([model], [(0, 1)], [params], 1, np.float32)
+    (own,), _ = answers.answers([model], [(0, 1)], [params], [z], 1, np.float32)
     made, good = renewal.renew(own, asked)
     assert good.tolist() == [False, True]
     assert 1 / np.sum(made.weights[1] ** 2) > 0.5 * POINTS

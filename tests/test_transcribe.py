@@ -345,7 +345,7 @@ def test_kernels_and_xla_answer_alike(which):
     arms = model.num_arms
     z = rng.normal(size=(2, 40, 2)).astype(np.float32)
     params = jax.tree.map(np.asarray, jax.vmap(jax.vmap(model.constrain))(z))
-    (own,), _ = answers.answers([model], [(0, 1)], [params], 3, np.float32)
+    (own,), _ = answers.answers([model], [(0, 1)], [params], [z], 3, np.float32)
     other = answers.ByXla(model, params, 3, np.float32)
     assert isinstance(own, answers.ByKernels)
     who, places = np.array([2, 0, 2]), np.array([0, 1, 1])
@@ -367,7 +367,9 @@ def test_kernels_and_xla_answer_alike(which):
         still = by.densities(np.array([1]), np.array([1]), rewards[:1, 0], pulled[:1, 0])
         laws = by.laws(who, places, new, weights, seeds, 32 if many else -1)
         assert laws.shape == (3, arms, 32 if many else 2, 40)
-        found.append((*now[1:], logs, still, by.params(who, places), *([] if many else [laws])))
+        found.append(
+            (*now[1:], logs, still, by.params(who, places, new), *([] if many else [laws]))
+        )
         # Both are laws; of many rewards, those that are drawn differ.
         np.testing.assert_allclose(laws.sum(axis=2), 1, rtol=1e-4)
     for mine, its in zip(*map(jax.tree.leaves, found), strict=True):

@@ -77,12 +77,12 @@ class Rows(NamedTuple):
 
 
 def answers(
-    models: Any, groups: Any, params: Any, copies: int, dtype: Any
+    models: Any, groups: Any, params: Any, points_z: Any, copies: int, dtype: Any
 ) -> tuple[list[Answers], Rows]:
     """Who answers for each of several models, and what play can answer itself.
 
     groups: which clouds are of each; params [clouds of the model, N, ...]: where the points of all
-    replications start.
+    replications start; points_z [clouds, N, d]: the same in unconstrained space.
     """
     found = [transcribed(model, np.dtype(dtype)) for model in models]
     clouds, points = sum(map(len, groups)), len(jax.tree.leaves(params[0])[0][0])
@@ -100,11 +100,10 @@ def answers(
         np.zeros(points, dtype),
     )
     made: list[Answers] = []
-    for model, own, group, start in zip(models, found, groups, params, strict=True):
+    for model, own, group, start, z in zip(models, found, groups, params, points_z, strict=True):
         if own is None:
             made.append(ByXla(model, start, copies, dtype))
         else:
-            z = np.array(ask(batch.unconstrained, model, start))
             made.append(ByKernels(own, z, rows.features, np.array(group)))
     return made, rows
 
@@ -136,8 +135,8 @@ class Answers(abc.ABC):
         """New points of clouds, [B, N, ...], in both spaces, as `posteriors` or a move has them."""
 
     @abc.abstractmethod
-    def params(self, who: Ints, places: Ints) -> dict[str, np.ndarray]:
-        """Points as the model calls them, [B, N, ...]."""
+    def params(self, who: Ints, places: Ints, z: Any) -> dict[str, np.ndarray]:
+        """Points as the model calls them, [B, N, ...]; z: the same in unconstrained space."""
 
     @abc.abstractmethod
     def densities(self, who: Ints, places: Ints, rewards: Any, arms: Any) -> NDArray[np.floating]:
@@ -163,7 +162,6 @@ class ByXla(Answers):
         # Rewards have the precision of the latents.
         kinds = (leaf.dtype for leaf in params.values())
         self._dtype = next((kind for kind in kinds if np.issubdtype(kind, np.floating)), dtype)
-        self._size = copies
 
     def begin(self) -> None:
         def copied(leaf: np.ndarray) -> np.ndarray:
@@ -175,13 +173,13 @@ class ByXla(Answers):
         for name, leaf in params.items():
             self._params[name][who, places] = leaf
 
-    def params(self, who: Ints, places: Ints) -> dict[str, np.ndarray]:
+    def params(self, who: Ints, places: Ints, z: Any) -> dict[str, np.ndarray]:
         return {name: leaf[who, places] for name, leaf in self._params.items()}
 
     def densities(self, who: Ints, places: Ints, rewards: Any, arms: Any) -> NDArray[np.floating]:
         every = np.arange(who.size)
-        full = padded(every, self._size)
-        given = self.params(who[full], places[full])
+        full = padded(every, self._copies)
+        given = self.params(who[full], places[full], None)
         numbers = rewards[full].astype(self._dtype), arms[full].astype(np.int32)
         return ask(batch.densities, self.model, given, *numbers)[: who.size]
 
@@ -198,7 +196,9 @@ class ByXla(Answers):
     ) -> NDArray[np.floating]:
         parts = []
         words = np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], 1)
-        for given, size in in_calls((self.params(who, places), weights, words.astype(np.uint32))):
+        for given, size in in_calls(
+            (self.params(who, places, z), weights, words.astype(np.uint32))
+        ):
             made = ask(batch.laws, self.model, atoms, *given, np.int32(size))
             parts.append(made[:size])
         return np.concatenate(parts)
@@ -210,20 +210,17 @@ class ByKernels(Answers):
     def __init__(self, own: Densities, z: NDArray[np.floating], features: Any, clouds: Ints):
         """features [S, C, M, N]: of all clouds, of which some are this model's."""
         self.model, self._own, self._clouds = own.model, own, clouds
-        self._start, self._start_z = own.points(z).features, z
-        self._features, self._z = features, np.empty((len(features), *z.shape), own.dtype)
+        self._start, self._features = own.points(z).features, features
 
     def begin(self) -> None:
         self._features[:, self._clouds, : self._own.num_features] = self._start
-        self._z[:] = self._start_z
 
     def settle(self, who: Ints, places: Ints, z: Any, params: Any) -> None:
         new = self._own.points(z).features
         self._features[who, self._clouds[places], : self._own.num_features] = new
-        self._z[who, places] = z
 
-    def params(self, who: Ints, places: Ints) -> dict[str, np.ndarray]:
-        return self._own.named(self._own.points(self._z[who, places]))
+    def params(self, who: Ints, places: Ints, z: Any) -> dict[str, np.ndarray]:
+        return self._own.named(self._own.points(z))
 
     def densities(self, who: Ints, places: Ints, rewards: Any, arms: Any) -> NDArray[np.floating]:
         rewards = rewards[:, None]

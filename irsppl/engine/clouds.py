@@ -133,11 +133,12 @@ class CloudPlay:
         )
         self.row = np.zeros(size)
         held = start.held
-        self.models, self.rows = answers(held.models, held.groups, held.params, count, held.dtype)
-        self.start_z = [  # for fits
-            np.array(ask(batch.unconstrained, model, own)) if start.moving else np.zeros((1, 0))
-            for model, own in zip(start.held.models, start.held.params, strict=True)
+        self.start_z = [
+            np.array(ask(batch.unconstrained, model, own))
+            for model, own in zip(held.models, held.params, strict=True)
         ]
+        given = held.models, held.groups, held.params, self.start_z
+        self.models, self.rows = answers(*given, count, held.dtype)
         # Of each cloud its model, and its place among the clouds of that.
         self.member, self.place = np.zeros((2, clouds), np.int64)
         for g, group in enumerate(start.held.groups):
@@ -265,7 +266,7 @@ class CloudPlay:
         with np.errstate(divide="ignore"):
             logs = np.log(asked.before).astype(self.move_state.inflation.dtype)
         given: Any = (
-            self.models[g].params(full, self._places(full)),
+            self.models[g].params(full, self._places(full), asked.z),
             logs,
             self.part[full, own].astype(np.int32),
             *asked[3:6],
