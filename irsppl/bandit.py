@@ -298,9 +298,9 @@ def _check_labels(labels: Sequence[str] | None, num_arms: int) -> tuple[str, ...
     return labels
 
 
-def advance(bandit: Bandit, arm: Array, reward: Array) -> Bandit:
-    """`pull` without checks, for traced code."""
-    return _record(bandit, arm, True, bandit.belief.given(arm, reward))
+def advance(bandit: Bandit, arm: Array, reward: Array, learn: Any = None) -> Bandit:
+    """`pull` without checks, for traced code. learn: (arm, reward) -> belief, if not `given`."""
+    return _record(bandit, arm, True, (learn or bandit.belief.given)(arm, reward))
 
 
 def _record(bandit: Bandit, arm: Array, seen: bool, belief: Belief) -> Bandit:
@@ -331,15 +331,23 @@ def advance_unseen(bandit: Bandit, arm: Array) -> Bandit:
 _pull_unseen = eqx.filter_jit(advance_unseen)
 
 
-def deliver(bandit: Bandit, pull: Array, reward: Array) -> Bandit:
-    """`arrive` without checks, for traced code."""
+def deliver(bandit: Bandit, pull: Array, reward: Array, learn: Any = None) -> Bandit:
+    """`arrive` without checks, for traced code; learn: as in `advance`."""
     assert bandit.pulled is not None and bandit.seen is not None
-    belief = bandit.belief.given(bandit.pulled[pull], reward)
+    belief = (learn or bandit.belief.given)(bandit.pulled[pull], reward)
     return changed(bandit, belief=belief, seen=bandit.seen.at[pull].set(True))
 
 
-@eqx.filter_jit
 def _played(step: Any, bandit: Bandit, which: Array, reward: Array) -> tuple[Bandit, Array]:
     """`advance` or `deliver`, and what is to be said of the belief after it."""
-    after = step(bandit, which, reward)
+    return _step(step, bandit, which, reward, is_concrete(bandit, which, reward))
+
+
+@eqx.filter_jit
+def _step(
+    step: Any, bandit: Bandit, which: Array, reward: Array, settles: bool
+) -> tuple[Bandit, Array]:
+    """settles: whether the host sees to the belief afterwards."""
+    learn = bandit.belief.noted if settles else bandit.belief.given
+    after = step(bandit, which, reward, learn)
     return after, examined(bandit.belief, after.belief)

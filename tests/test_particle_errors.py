@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -263,6 +264,22 @@ def test_the_first_reward_changes_no_structure(joint, cloud, compilations):
     assert not np.array_equal(fresh[0].mu, fresh[1].mu)
     told = repr(bandit.belief)
     assert "effective sample size" in told and "rejuvenations" in told
+
+
+def test_however_rewards_come_the_cloud_is_the_same(cloud):
+    """One by one, all at once, by pulls, in a program of one's own: moves are the same."""
+    arms, rewards = np.arange(12) % 2, np.random.default_rng(2).normal(0.3, 1.0, 12)
+    single, bandit = cloud, irsppl.Bandit(cloud, 20)
+    for arm, reward in zip(arms, rewards, strict=True):
+        single, bandit = single.update(arm, reward), bandit.pull(arm, reward)
+    assert np.all(single.rejuvenations > 0)
+    traced = eqx.filter_jit(lambda belief: belief.update(arms, rewards))(cloud)
+    for other in (bandit.belief, cloud.update(arms, rewards), traced):
+        np.testing.assert_array_equal(other.rejuvenations, single.rejuvenations)
+        np.testing.assert_allclose(other.mu, single.mu, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(other.log_weights, single.log_weights, rtol=1e-3, atol=1e-3)
+    nothing = cloud.update(np.zeros(0, int), np.zeros(0))
+    np.testing.assert_array_equal(nothing.log_weights, cloud.log_weights)
 
 
 def test_an_update_without_a_move_costs_what_reweighting_does(cloud):

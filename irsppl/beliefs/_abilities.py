@@ -107,8 +107,11 @@ class Upkeep(eqx.Module):
         """Whether `tended` should be called; traceable, asked after every update."""
 
     @abc.abstractmethod
-    def tended(self) -> Self:
-        """After what only the host can do, shapes unchanged: new nodes, or a warning."""
+    def tended(self, before: Any) -> Self:
+        """After what the host sees to, shapes unchanged: points moved, new nodes, a warning.
+
+        before: the belief without the newest reward.
+        """
 
     def check_resolution(self, periods: int) -> None:
         """Warn where so many further rewards of an arm would be too much for it as it is.

@@ -76,6 +76,10 @@ class Belief(eqx.Module):
         """Whether a reward of one arm tells nothing of the others."""
         return True
 
+    def noted(self, arm: Array, reward: Array) -> Belief:
+        """`given` without upkeep that a program of its own does: where `settled` comes next."""
+        return self.given(arm, reward)
+
     def sample_future_means(self, key: Array, n: Array, horizon: int) -> Float[Array, " K"]:
         """One draw of the posterior means after n more rewards of every arm.
 
@@ -142,9 +146,12 @@ class Belief(eqx.Module):
         numbers = self.as_rewards(arm, reward)
         count = int(np.prod(rewards, dtype=int))
         ready: Any = self.with_room(count) if isinstance(self, Upkeep) else self
-        update = _update_many if arms else _update_one
-        updated, state = update(ready, jnp.asarray(arm), numbers)
+        updated, state = ready.learnt(jnp.asarray(arm), numbers)
         return ready.settled(updated, state, arm, reward)
+
+    def learnt(self, arm: Array, reward: Array) -> tuple[Belief, Array]:
+        """After one reward, or an array of them, and what `examined` says of that."""
+        return (_update_many if arm.ndim else _update_one)(self, arm, reward)
 
     @property
     def _dtype(self) -> np.dtype:
@@ -177,7 +184,7 @@ class Belief(eqx.Module):
         if not is_concrete(state, updated) or int(state) == _FINE:
             return updated
         if isinstance(updated, Upkeep):
-            updated = updated.tended()
+            updated = updated.tended(self)
         if not bool(_is_finite(self, updated)):
             raise ValueError(
                 f"reward {_shown(np.asarray(reward))} of arm {_shown(np.asarray(arm))} is refused "

@@ -12,9 +12,12 @@ from jaxtyping import Array, Bool, Float, Int
 from irsppl._checks import is_concrete
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import Upkeep
+from irsppl.beliefs._base import Belief, examined
 from irsppl.beliefs._points import PointBelief
 from irsppl.beliefs._subclouds import standard_error, warn_poor
 from irsppl.outcomes import Outcome
+
+_LEAST_ESS = 0.5  # by weights, of the number of particles; below it the cloud is moved
 
 
 class Cloud(Upkeep, PointBelief):
@@ -47,6 +50,13 @@ class Cloud(Upkeep, PointBelief):
         self.warned, self.moving = jnp.asarray(False), True
 
     @abc.abstractmethod
+    def moved(self, group: int, arm: Array, before: Array) -> Self:
+        """The arm's cloud, or the one that arms share, resampled and moved.
+
+        group: of `parts`, the arm's. before: log-weights of all without the newest reward.
+        """
+
+    @abc.abstractmethod
     def fresh(self, key: Array) -> PointBelief:
         """New points, drawn from the prior; they stay where they are."""
 
@@ -77,18 +87,47 @@ class Cloud(Upkeep, PointBelief):
     def for_simulation(self) -> Self:
         return changed(self, moving=False)
 
-    def wants_care(self) -> Bool[Array, ""]:
-        return jnp.any(self.poor) & ~self.warned
+    def in_need(self) -> Bool[Array, "..."]:
+        """Clouds whose weights have degenerated: they are to be moved."""
+        ess = 1 / jnp.sum(jnp.exp(2 * self.log_weights), axis=-1)
+        return (ess < _LEAST_ESS * self.num_points) & self.moving
 
-    def tended(self) -> Self:
-        """Warned about, once in the life of a belief and its successors, where errors are large."""
-        poor = np.flatnonzero(np.asarray(self.poor))
-        if not len(poor) or bool(self.warned):
-            return self
-        ess = np.broadcast_to(np.asarray(self.effective_sample_size()), (self.num_arms,))
-        error, sd = np.asarray(self.mean_error()), np.asarray(self.mean_sd())
-        warn_poor(poor.tolist(), ess, error, sd, self.num_points)
-        return eqx.tree_at(lambda b: b.warned, self, jnp.asarray(True))
+    def wants_care(self) -> Bool[Array, ""]:
+        return jnp.any(self.in_need()) | (jnp.any(self.poor) & ~self.warned)
+
+    def learnt(self, arm: Array, reward: Array) -> tuple[Belief, Array]:
+        """Moves are a program of their own, compiled when the first cloud needs it."""
+        if not is_concrete(self, arm, reward):
+            return super().learnt(arm, reward)
+        if not arm.size:
+            return self, examined(self, self)
+        arms, rewards = jnp.atleast_1d(arm), jnp.atleast_1d(reward)
+        belief, done = self, jnp.zeros_like(arms, shape=())
+        while True:
+            before, belief, needy, state, done = _note_until(belief, arms, rewards, done)
+            belief = belief.carried(needy, before)
+            if done == len(arms):
+                return belief, state
+
+    def carried(self, needy: Array, before: Array) -> Self:
+        """With these clouds moved; before: log-weights of all without the newest reward."""
+        belief = self
+        for arm in np.flatnonzero(np.asarray(needy)):
+            group = next(g for g, (_, arms) in enumerate(self.parts) if arm in arms)
+            belief = _moved(belief, group, jnp.asarray(arm), before)
+        return belief
+
+    def tended(self, before: Self) -> Self:
+        """Moved, and warned about, once in the life of a belief and its successors, where errors
+        are large."""
+        belief = self.carried(_in_need(self), before.log_weights)
+        poor = np.flatnonzero(np.asarray(belief.poor))
+        if not len(poor) or bool(belief.warned):
+            return belief
+        ess = np.broadcast_to(np.asarray(belief.effective_sample_size()), (belief.num_arms,))
+        error, sd = np.asarray(belief.mean_error()), np.asarray(belief.mean_sd())
+        warn_poor(poor.tolist(), ess, error, sd, belief.num_points)
+        return eqx.tree_at(lambda b: b.warned, belief, jnp.asarray(True))
 
     def effective_sample_size(self) -> Float[Array, "..."]:
         """Independent points that the belief (about each arm, where they have their own) is worth.
@@ -119,3 +158,35 @@ class Cloud(Upkeep, PointBelief):
             f"{super().__repr__()}; effective sample size {ess.min():.0f} at least, "
             f"{int(moves.sum())} rejuvenations"
         )
+
+
+_in_need = eqx.filter_jit(Cloud.in_need)
+
+
+@eqx.filter_jit
+def _moved(belief: Any, group: int, arm: Array, before: Array) -> Any:
+    return belief.moved(group, arm, before)
+
+
+@eqx.filter_jit
+def _note_until(
+    belief: Any, arms: Int[Array, " n"], rewards: Float[Array, " n"], start: Any
+) -> tuple[Array, Any, Array, Array, Array]:
+    """Rewards from number `start` on, until a cloud is in need.
+
+    Returns the log-weights before the last of them, the belief, which clouds are in need, what
+    `examined` says, and the number of the next reward.
+    """
+    dynamic, static = eqx.partition(belief, eqx.is_array)
+
+    def note(state: Any) -> Any:
+        i, _, now, _ = state
+        before = eqx.combine(now, static)
+        after = before.noted(arms[i], rewards[i])
+        return i + 1, before.log_weights, eqx.filter(after, eqx.is_array), after.in_need()
+
+    first = (jnp.asarray(start), belief.log_weights, dynamic, jnp.zeros_like(belief.in_need()))
+    going = lambda state: (state[0] < arms.shape[0]) & ~jnp.any(state[3])  # noqa: E731
+    done, before, dynamic, needy = jax.lax.while_loop(going, note, first)
+    after = eqx.combine(dynamic, static)
+    return before, after, needy, examined(belief, after), done

@@ -29,7 +29,6 @@ from irsppl.beliefs._types import ArmModel, Params
 
 DEFAULT_PARTICLES = 1024
 _BUFFER = 512
-_LEAST_ESS = 0.5  # by weights, of the number of particles; below it the cloud is moved
 
 
 def draw_set(model: ArmModel, key: Array, count: int) -> Params:
@@ -93,27 +92,28 @@ class Particles(Cloud, Points):
             return self
         return changed(self, rewards=jnp.pad(self.rewards, ((0, 0), (0, more)), mode="edge"))
 
-    def given(self, arm: Array, reward: Array) -> Self:
+    def noted(self, arm: Array, reward: Array) -> Self:
         updated = changed(super().given(arm, reward), seen=self.seen.at[arm].add(1))
         if not self.moving:
             return updated
         # The buffer's last place is overwritten once it is full; `update` makes room before that.
         place = jnp.minimum(self.seen[arm], self.rewards.shape[1] - 1)
         rewards = self.rewards.at[arm, place].set(jnp.asarray(reward, self.mu.dtype))
-        updated = changed(updated, rewards=rewards)
-        poor = 1 / jnp.sum(jnp.exp(2 * updated.log_weights[arm])) < _LEAST_ESS * self.num_points
+        return changed(updated, rewards=rewards)
+
+    def given(self, arm: Array, reward: Array) -> Self:
+        updated = self.noted(arm, reward)
+        if not self.moving:
+            return updated
+        needy, before = updated.in_need()[arm], self.log_weights
         for g, group in enumerate(self.groups):
             here = jnp.any(jnp.asarray(group) == arm)
             updated = jax.lax.cond(
-                poor & here,
-                lambda b, g=g: b._moved(g, arm, self.log_weights[arm]),
-                lambda b: b,
-                updated,
+                needy & here, lambda b, g=g: b.moved(g, arm, before), lambda b: b, updated
             )
         return updated
 
-    def _moved(self, group: int, arm: Array, before: Float[Array, " N"]) -> Self:
-        """Resampled and moved; `before`: the arm's log-weights without the newest reward."""
+    def moved(self, group: int, arm: Array, before: Float[Array, "K N"]) -> Self:
         model = self.models[group]
         place = jnp.argmax(jnp.asarray(self.groups[group]) == arm)
         next_key, move_key = jax.random.split(self.key)
@@ -121,7 +121,7 @@ class Particles(Cloud, Points):
         moved = bring_in(
             model,
             jax.tree.map(lambda leaf: leaf[place], self.params[group]),
-            before,
+            before[arm],
             self.part[arm],
             (rewards, jnp.zeros_like(rewards, jnp.int32), self.seen[arm]),
             lambda p: model.mean(p)[None],
@@ -179,19 +179,23 @@ class JointParticles(Cloud, JointPoints):
         rewards = jnp.pad(self.rewards, (0, more), mode="edge")
         return changed(self, rewards=rewards, arms=jnp.pad(self.arms, (0, more)))
 
-    def given(self, arm: Array, reward: Array) -> Self:
+    def noted(self, arm: Array, reward: Array) -> Self:
         updated = changed(super().given(arm, reward), seen=self.seen + 1)
         if not self.moving:
             return updated
         place = jnp.minimum(self.seen, self.rewards.shape[0] - 1)
         rewards = self.rewards.at[place].set(jnp.asarray(reward, self.mu.dtype))
         arms = self.arms.at[place].set(jnp.asarray(arm, jnp.int32))
-        updated = changed(updated, rewards=rewards, arms=arms)
-        poor = 1 / jnp.sum(jnp.exp(2 * updated.log_weights)) < _LEAST_ESS * self.num_points
-        return jax.lax.cond(poor, lambda b: b._moved(self.log_weights), lambda b: b, updated)
+        return changed(updated, rewards=rewards, arms=arms)
 
-    def _moved(self, before: Float[Array, " N"]) -> Self:
-        """Resampled and moved; `before`: the log-weights without the newest reward."""
+    def given(self, arm: Array, reward: Array) -> Self:
+        updated = self.noted(arm, reward)
+        if not self.moving:
+            return updated
+        needy, before = updated.in_need(), self.log_weights
+        return jax.lax.cond(needy, lambda b: b.moved(0, arm, before), lambda b: b, updated)
+
+    def moved(self, group: int, arm: Array, before: Float[Array, " N"]) -> Self:
         next_key, move_key = jax.random.split(self.key)
         each = jnp.arange(self.num_arms)
         moved = bring_in(

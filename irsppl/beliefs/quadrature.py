@@ -147,7 +147,7 @@ class Quadrature(Points, Upkeep):
             return jnp.asarray(False)
         return jnp.any(self._in_need() & (self.record.seen > 0))
 
-    def tended(self) -> Self:
+    def tended(self, before: Any) -> Self:
         """New nodes for the arms that need them, from the rewards seen."""
         if self.record is None:
             return self
