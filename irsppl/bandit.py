@@ -95,8 +95,9 @@ class Bandit(eqx.Module):
         self.remaining = jnp.asarray(self.horizon, jnp.int32)
         self.period = jnp.asarray(0, jnp.int32)
         self.counts = jnp.zeros(belief.num_arms, jnp.int32)
-        self.pulled = jnp.full(self.horizon, -1, jnp.int32)
-        self.seen = jnp.zeros(self.horizon, bool)
+        # By way of NumPy, which compiles nothing for each horizon.
+        self.pulled = jnp.asarray(np.full(self.horizon, -1, np.int32))
+        self.seen = jnp.asarray(np.zeros(self.horizon, bool))
 
     @property
     def num_arms(self) -> int:
@@ -181,6 +182,9 @@ class Bandit(eqx.Module):
         """Pending pulls of each arm; None where no record is kept (then there are none)."""
         if self.pulled is None or self.seen is None:
             return None
+        if is_concrete(self.pulled, self.seen):
+            pending = np.asarray(self.pulled)[list(self.pending)]
+            return jnp.asarray(np.bincount(pending, minlength=self.num_arms))
         waiting = (self.pulled >= 0) & ~self.seen
         arms = jnp.arange(self.num_arms)[:, None]
         return jnp.sum((self.pulled[None, :] == arms) & waiting[None, :], axis=1)

@@ -52,6 +52,7 @@ def sample_rewards(
     return jax.vmap(lambda k: model.sample_reward(k, params, arm))(keys)
 
 
+@jax.jit
 def normalise(log_weights: Array) -> Array:
     return log_weights - jax.scipy.special.logsumexp(log_weights, axis=-1, keepdims=True)
 
@@ -161,22 +162,14 @@ class Points(PointBelief, ExactLaws):
     ):
         self.models, self.kind, self.reason = tuple(models), kind, reason
         self.groups = tuple(tuple(group) for group in groups)
-        means = [means_at(m, p) for m, p in zip(self.models, params, strict=True)]
-        order = [jnp.argsort(mu, axis=1) for mu in means]
-        self.params = tuple(
-            jax.tree.map(lambda leaf, o=o: _take_rows(leaf, o), p)
-            for p, o in zip(params, order, strict=True)
-        )
-        self.mu = self._join([_take_rows(mu, o) for mu, o in zip(means, order, strict=True)])
-        self.log_weights = normalise(
-            self._join([_take_rows(w, o) for w, o in zip(log_weights, order, strict=True)])
-        ).astype(self.mu.dtype)
+        columns = list(params), list(log_weights)
+        self.params, self.mu, logs = _arranged(self.models, self.groups, *columns)
+        self.log_weights = logs.astype(self.mu.dtype)
 
     # ---- groups of arms
     def _join(self, parts: Sequence[Array]) -> Array:
         """Rows of all groups, in the order of the arms."""
-        rows = jnp.concatenate(list(parts))
-        return rows[np.argsort([arm for group in self.groups for arm in group])]
+        return _joined(self.groups, parts)
 
     def log_likelihoods(self, rewards: Float[Array, "K T"]) -> Float[Array, "K T N"]:
         """Of each reward, at each of its arm's points."""
@@ -385,6 +378,32 @@ def _table(model: ArmModel, params: Params, values: Array, arm: Any = None) -> A
 
 
 _value_table = eqx.filter_jit(_table)
+
+
+@eqx.filter_jit
+def _arranged(
+    models: tuple[ArmModel, ...],
+    groups: tuple[tuple[int, ...], ...],
+    params: list[Params],
+    log_weights: list[Array],
+) -> tuple[tuple[Params, ...], Float[Array, "K N"], Float[Array, "K N"]]:
+    """Points of each arm in the order of their mean rewards: latents, means, log-weights."""
+    means = [means_at(m, p) for m, p in zip(models, params, strict=True)]
+    order = [jnp.argsort(mu, axis=1) for mu in means]
+    sorted_params = tuple(
+        jax.tree.map(lambda leaf, o=o: _take_rows(leaf, o), p)
+        for p, o in zip(params, order, strict=True)
+    )
+    mu, logs = (
+        _joined(groups, [_take_rows(x, o) for x, o in zip(each, order, strict=True)])
+        for each in (means, log_weights)
+    )
+    return sorted_params, mu, normalise(logs)
+
+
+def _joined(groups: Sequence[Sequence[int]], parts: Sequence[Array]) -> Array:
+    """Rows of all groups, in the order of the arms."""
+    return jnp.concatenate(list(parts))[np.argsort([arm for group in groups for arm in group])]
 
 
 def _take_rows(leaf: Array, order: Array) -> Array:

@@ -9,6 +9,7 @@ error.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Self
@@ -31,6 +32,7 @@ DEFAULT_PARTICLES = 1024
 _BUFFER = 512
 
 
+@functools.partial(jax.jit, static_argnums=(0, 2))
 def draw_set(model: ArmModel, key: Array, count: int) -> Params:
     """A randomised set of `count` points, each of which alone follows the prior.
 
@@ -67,13 +69,14 @@ class Particles(Cloud, Points):
         params, even = _sets(models, groups, set_key, num_particles)
         Points.__init__(self, models, groups, params, even, "particle", reason)
         # Parts are dealt in the order of the sets, points kept in that of their means.
-        means = self._join([means_at(m, p) for m, p in zip(models, params, strict=True)])
-        self.part = jnp.asarray(parts_of(num_particles), jnp.int32)[jnp.argsort(means, axis=1)]
-        inside, step = np.zeros(self.num_arms), np.zeros(self.num_arms)
-        for model, group in zip(models, groups, strict=True):
+        parts = np.zeros((self.num_arms, num_particles), np.int32)
+        inside, step = np.zeros((self.num_arms, _BUFFER), self.mu.dtype), np.zeros(self.num_arms)
+        for model, group, own in zip(models, groups, params, strict=True):
+            order = np.argsort(np.asarray(means_at(model, own)), axis=1, kind="stable")
+            parts[list(group)] = parts_of(num_particles)[order]
             inside[list(group)] = model.support.inside
             step[list(group)] = first_step(model)
-        self.rewards = jnp.tile(jnp.asarray(inside, self.mu.dtype)[:, None], (1, _BUFFER))
+        self.part, self.rewards = jnp.asarray(parts), jnp.asarray(inside)
         self._begin(step)
 
     def fresh(self, key: Array) -> Points:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
@@ -224,7 +225,8 @@ class Program:
             np.asarray(arg.tolist(), var.aval.dtype).reshape(var.aval.shape)
             for arg, var in zip(args, eqn.invars, strict=True)
         ]
-        made = jax.jit(lambda *a: eqn.primitive.bind(*a, **eqn.params))(*given)
+        # Bound as it is, JAX keeps what it compiles for the next equation like it, of any model.
+        made = eqn.primitive.bind(*map(jnp.asarray, given), **eqn.params)
         return [self.known(x) for x in (made if eqn.primitive.multiple_results else [made])]
 
     def _root(self, x: np.ndarray, kind: str) -> np.ndarray:
