@@ -20,7 +20,7 @@ from irsppl._running import RunningMean
 from irsppl._workers import run_chunks, threads_for
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.beliefs import Cloud, InKernels, Upkeep
-from irsppl.futures import chunks, draw_outcomes, outcome_keys
+from irsppl.futures import chunks, draw_outcomes, outcome_keys, warn_of_tails
 from irsppl.outcomes import Outcome, blocks, prefix
 from irsppl.penalties import Inner, Penalty, Relaxation, find_penalty
 from irsppl.penalties.base import MOST_QUADRATURES, Column, exact_max_after, find_evaluator
@@ -171,6 +171,7 @@ def bound(
     estimates: dict[str, Bound] = {}
     picked = next(iter(named))
     if sampled or benchmark is None:
+        warn_of_tails(bandit)
         controls = _controls(bandit, sampled)
         sampled = [fit_penalty(bandit, p, key, controls) for p in sampled]
         run = Sampler(bandit, sampled, controls, benchmark, progress, workers, client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from jaxtyping import Array
 from irsppl._checks import numbered_keys
 from irsppl._fields import assemble
 from irsppl.bandit import Bandit
-from irsppl.beliefs import InKernels
+from irsppl.beliefs import ExactLaws, InKernels
 from irsppl.outcomes import Outcome
 from irsppl.policies.paths import seeds_of
 
@@ -36,6 +37,20 @@ def draw_outcomes(
         return _on_host(bandit, key, start, count, means)
     numbers = jnp.asarray(np.arange(start, start + count, dtype=np.uint32))
     return _draw(bandit, _outcome_key(key), numbers, means)
+
+
+def warn_of_tails(bandit: Bandit) -> None:
+    """For those who average over futures: where a mean has no variance, averages hardly settle."""
+    belief = bandit.belief
+    arms = belief.without_variance() if isinstance(belief, ExactLaws) else []
+    if arms:
+        warnings.warn(
+            f"the mean reward of arm {bandit.arm_labels[arms[0]]} has an infinite variance under "
+            f"{type(belief).__name__}: averages over sampled futures settle slowly, sampled bounds "
+            "among them, and their standard errors say too little. Bounds without sampling "
+            "(stderr 0.0) are exact all the same; a narrower prior has no such tail",
+            stacklevel=3,
+        )
 
 
 def outcome_keys(key: Array, start: int, count: int) -> Array:

@@ -32,7 +32,7 @@ from irsppl.bandit import Bandit, check_bandit
 from irsppl.beliefs import Cloud, Upkeep, warn_simulated
 from irsppl.engine import Kernel
 from irsppl.engine import kernel as find_kernel
-from irsppl.futures import chunks, draw_outcomes
+from irsppl.futures import chunks, draw_outcomes, warn_of_tails
 from irsppl.outcomes import Outcome
 from irsppl.penalties import find_penalty
 from irsppl.penalties.base import after_pending_batch
@@ -284,6 +284,8 @@ def simulate(
     named = {label: find_policy(policy, bandit) for label, policy in named.items()}
     if isinstance(bandit.belief, Upkeep):
         bandit.belief.check_resolution(int(bandit.remaining))
+    if means is None and outcomes is None:
+        warn_of_tails(bandit)
     if not bandit.arrivals.late:
         bandit = bandit.trimmed(int(bandit.remaining))
     steady = steadied and means is None and outcomes is None and can_replay(bandit)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from irsppl._checks import is_concrete
 from irsppl.inner.arrays import Floats
-from irsppl.inner.laws import expected_best
+from irsppl.inner.laws import Continuous, expected_best
 
 Law = Any  # a law of one number on the host: see irsppl.inner.laws
 
@@ -34,6 +34,11 @@ class ExactLaws(ExactMax):
 
         None where there is no closed form and too much to sum: bounds are then sampled.
         """
+
+    def without_variance(self) -> list[int]:
+        """Arms whose mean has an infinite variance."""
+        laws = enumerate(self.law(None) or ())
+        return [a for a, law in laws if isinstance(law, Continuous) and law.has_no_variance]
 
     def exact_expected_best(self, counts: np.ndarray | None) -> float | None:
         if counts is None or np.all(counts == counts[0]):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import warnings
 from typing import Any, ClassVar, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,8 @@ from irsppl.outcomes import Outcome
 # Nodes for E[max_a mu_a] on the count lattice. The penalty stays dual feasible with any fixed
 # nodes, so their number is a matter of tightness only.
 LATTICE_NODES = 128
+# A difference between arms that a number format resolves less finely than this is warned of.
+_FEWEST_UNITS = 64
 
 
 class Conjugate(Belief):
@@ -86,6 +90,17 @@ class Conjugate(Belief):
                     f"{host.tolist()} in {host.dtype}, got {given}; rescale them, or work in "
                     "double precision (jax_enable_x64)"
                 )
+        means, sds = np.asarray(derived["mean"]), np.asarray(derived["sd"])
+        unit = float(np.finfo(means.dtype).eps * np.abs(means).max())
+        apart = float(max(sds.max(), means.max() - means.min()))
+        if apart < _FEWEST_UNITS * unit:
+            warnings.warn(
+                f"mean rewards of {np.abs(means).max():.4g} are kept to {unit:.2g} in "
+                f"{means.dtype}, but arms differ by {apart:.2g} only: regrets, bounds and what "
+                "policies learn are rounded to that. Subtract a constant from means and rewards, "
+                "or work in double precision (jax_enable_x64)",
+                stacklevel=3,
+            )
 
     # ---- shared
     @property
@@ -97,11 +112,11 @@ class Conjugate(Belief):
 
     def cdf(self, x: Any) -> Array:
         check_levels("x", x, self.num_arms)
-        return self._cdf(jnp.broadcast_to(jnp.asarray(x, self.nu.dtype), self.nu.shape))
+        return _answer(self, "_cdf", jnp.asarray(x, self.nu.dtype))
 
     def expected_max(self, lam: Any) -> Array:
         check_levels("lam", lam, self.num_arms)
-        return self._expected_max(jnp.broadcast_to(jnp.asarray(lam, self.nu.dtype), self.nu.shape))
+        return _answer(self, "_expected_max", jnp.asarray(lam, self.nu.dtype))
 
     def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)
@@ -213,6 +228,12 @@ class ConjugateFuture(IndependentFuture):
 
     def expected_best(self) -> Array:
         return self.belief._path_expected_best(self.rewards)
+
+
+@eqx.filter_jit
+def _answer(belief: Conjugate, question: str, level: Array) -> Float[Array, " K"]:
+    """At one level, or one per arm. One program, not one for each operation."""
+    return getattr(belief, question)(jnp.broadcast_to(level, belief.nu.shape))
 
 
 def path_sums(rewards: Float[Array, "K N"]) -> Float[Array, "K N+1"]:

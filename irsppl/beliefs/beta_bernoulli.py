@@ -14,7 +14,7 @@ from irsppl._checks import host64, is_concrete, require_pseudo_counts, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import FiniteRewards, RewardTables
 from irsppl.beliefs._conjugate import Natural, path_sums, per_arm, per_arm_keys
-from irsppl.inner.laws import Continuous, Discrete, frozen
+from irsppl.inner.laws import Continuous, Discrete
 
 
 class BetaBernoulli(Natural, FiniteRewards):
@@ -139,7 +139,7 @@ class BetaBernoulli(Natural, FiniteRewards):
 
         alpha, beta = host64(self.alpha), host64(self.beta)
         if n is None:
-            return [Continuous(frozen("beta", a, b)) for a, b in zip(alpha, beta, strict=True)]
+            return [Continuous("beta", (a, b)) for a, b in zip(alpha, beta, strict=True)]
         wins = np.arange(n + 1)
         ways = -np.log(n + 1) - betaln(n - wins + 1, wins + 1)
         laws: list[Any] = []

@@ -21,7 +21,7 @@ from irsppl._checks import (
 from irsppl.beliefs._abilities import NormalScores, PathVariances
 from irsppl.beliefs._conjugate import Natural, per_arm, per_arm_keys
 from irsppl.inner.arrays import Floats
-from irsppl.inner.laws import Continuous, frozen, point
+from irsppl.inner.laws import Continuous, point
 
 
 class GammaExponential(Natural, NormalScores, PathVariances):
@@ -117,14 +117,11 @@ class GammaExponential(Natural, NormalScores, PathVariances):
     def law(self, n: int | None) -> list[Any]:
         pairs = list(zip(host64(self.shape), host64(self.rate), strict=True))
         if n is None:
-            return [Continuous(frozen("invgamma", a, scale=b)) for a, b in pairs]
+            return [Continuous("invgamma", (a,), 0.0, b) for a, b in pairs]
         if n == 0:
             return [point(b / (a - 1)) for a, b in pairs]
         # The sum of n rewards over the prior rate follows a beta prime law (n, shape).
-        return [
-            Continuous(frozen("betaprime", n, a, loc=b / (a - 1 + n), scale=b / (a - 1 + n)))
-            for a, b in pairs
-        ]
+        return [Continuous("betaprime", (n, a), b / (a - 1 + n), b / (a - 1 + n)) for a, b in pairs]
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         return host64(self.rate), host64(self.shape) - 1

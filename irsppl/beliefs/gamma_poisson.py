@@ -14,7 +14,7 @@ from irsppl._checks import host64, is_concrete, require_positive, require_pseudo
 from irsppl.beliefs._abilities import PathVariances
 from irsppl.beliefs._conjugate import Natural, per_arm_keys
 from irsppl.inner.arrays import Floats
-from irsppl.inner.laws import Continuous, Discrete, frozen, point
+from irsppl.inner.laws import Continuous, Discrete, point
 
 
 class GammaPoisson(Natural, PathVariances):
@@ -85,7 +85,7 @@ class GammaPoisson(Natural, PathVariances):
 
         pairs = list(zip(host64(self.shape), host64(self.rate), strict=True))
         if n is None:
-            return [Continuous(frozen("gamma", a, scale=1 / b)) for a, b in pairs]
+            return [Continuous("gamma", (a,), 0.0, 1 / b) for a, b in pairs]
         if n == 0:
             return [point(a / b) for a, b in pairs]
         laws = []

@@ -15,7 +15,7 @@ from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, NormalScores, PathVariances
 from irsppl.beliefs._conjugate import Conjugate, host_sums, path_sums, per_arm, per_arm_keys
 from irsppl.inner.arrays import Floats
-from irsppl.inner.laws import Continuous, frozen, point
+from irsppl.inner.laws import Continuous, point
 
 
 class NormalInverseGamma(Conjugate, ExactLaws, NormalScores, PathVariances):
@@ -160,7 +160,7 @@ class NormalInverseGamma(Conjugate, ExactLaws, NormalScores, PathVariances):
             return [point(m) for m in mean]
         share = 1.0 if n is None else n / (kappa + n)
         each = zip(2 * a, mean, np.sqrt(share * b / (a * kappa)), strict=True)
-        return [Continuous(frozen("t", df, loc=m, scale=s)) for df, m, s in each]
+        return [Continuous("t", (df,), m, s) for df, m, s in each]
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         nu = host64(self.precision)

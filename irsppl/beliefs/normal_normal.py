@@ -15,7 +15,7 @@ from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, InKernels, NormalScores
 from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm
 from irsppl.inner.arrays import Floats
-from irsppl.inner.laws import Continuous, frozen, point
+from irsppl.inner.laws import Continuous, point
 
 
 class NormalNormal(Conjugate, ExactLaws, InKernels, NormalScores):
@@ -128,8 +128,7 @@ class NormalNormal(Conjugate, ExactLaws, InKernels, NormalScores):
         nu = (noise / sd) ** 2
         share = 1.0 if n is None else n / (nu + n)  # of the prior variance that n rewards resolve
         return [
-            Continuous(frozen("norm", loc=m, scale=s))
-            for m, s in zip(mean, sd * np.sqrt(share), strict=True)
+            Continuous("norm", (), m, s) for m, s in zip(mean, sd * np.sqrt(share), strict=True)
         ]
 
     def kernel_state(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from irsppl._checks import check_levels
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._points import Points, copied
@@ -130,6 +131,15 @@ class Quadrature(Points, Upkeep):
         )
         return changed(updated, record=record)
 
+    def cdf(self, x: Any) -> Float[Array, " K"]:
+        """Straight between nodes, half of whose weight lies below them (see `laws.Smooth`)."""
+        check_levels("x", x, self.num_arms)
+        weights, levels = self.weights, self._per_arm(x)[:, 0]
+        padded = jnp.pad(weights, ((0, 0), (1, 1)))
+        below = jnp.cumsum(weights, 1) - weights / 2 - (padded[:, 2:] - padded[:, :-2]) / 24
+        between = jax.vmap(lambda x, at, below: jnp.interp(x, at, below, left=0.0, right=1.0))
+        return between(levels, self.mu, jnp.clip(below, 0, 1))
+
     # ---- new nodes
     def _in_need(self) -> Bool[Array, " K"]:
         """Arms whose posterior is narrow beside the nodes' spacing, or has reached their end."""
@@ -230,8 +240,7 @@ def _nodes(model: ArmModel, num_nodes: int) -> tuple[Params, Array]:
     # Float32 has no number between 1 - 6e-8 and 1: quantiles of the upper tail need float64.
     with jax.enable_x64(True):
         uniforms = jnp.asarray(ndtr(scores), jnp.float64)[:, None]
-        nodes = jax.vmap(model.prior_from_uniforms)(uniforms)
-        host = jax.tree.map(np.asarray, nodes)
+        host = jax.tree.map(np.asarray, _quantiles(model, uniforms))
     for name, leaf in host.items():
         if not np.all(np.isfinite(leaf)):
             raise ValueError(
@@ -240,6 +249,11 @@ def _nodes(model: ArmModel, num_nodes: int) -> tuple[Params, Array]:
             )
     params = {name: jnp.asarray(leaf, dtype) for name, leaf in host.items()}
     return params, jnp.asarray(-0.5 * scores**2, dtype)
+
+
+@eqx.filter_jit
+def _quantiles(model: ArmModel, uniforms: Float[Array, "N 1"]) -> Params | None:
+    return jax.vmap(model.prior_from_uniforms)(uniforms)
 
 
 # ---- new nodes, on the host in float64

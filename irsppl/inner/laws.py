@@ -7,96 +7,112 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
-# Break points of the integral: probabilities at which each law is cut into panels. The tails go
-# far because heavy-tailed means (Student t, inverse gamma) put weight there.
+# Break points of the integral: probabilities at which each law is cut into panels.
 _TAIL = 10.0 ** -np.array([40, 30, 24, 20, 17, 14, 12, 10, 8, 7, 6, 5, 4, 3, 2.5, 2, 1.5])
 _BODY = np.linspace(0.05, 0.95, 19)
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(16)
+# Tails that are powers: much of a mean may lie in them. No panel there is wider than a factor of
+# _WIDEST in the distance from the law's location.
+_HEAVY, _WIDEST = {"t", "invgamma", "betaprime"}, 4.0
 
-
-# (CDF, survival function, their inverses, support) of the standard law, by names in scipy.special:
-# scipy.stats takes a second to import, and these are the laws that most runs ask for.
-_PLAIN = {
-    "beta": ("betainc", "betaincc", "betaincinv", "betainccinv", (0.0, 1.0)),
-    "gamma": ("gammainc", "gammaincc", "gammaincinv", "gammainccinv", (0.0, np.inf)),
-    "norm": ("ndtr", None, "ndtri", None, (-np.inf, np.inf)),
+_SUPPORT = {
+    "beta": (0.0, 1.0),
+    "gamma": (0.0, np.inf),
+    "norm": (-np.inf, np.inf),
+    "t": (-np.inf, np.inf),
+    "invgamma": (0.0, np.inf),
+    "betaprime": (0.0, np.inf),
 }
 
 
-class PlainLaw(NamedTuple):
-    """One of `_PLAIN`, as far as `Continuous` asks."""
+@cache
+def _functions(name: str) -> tuple[Callable[..., np.ndarray], ...]:
+    """CDF, survival function and their inverses of the standard law.
 
-    name: str
-    args: tuple[float, ...]
-    loc: float
-    scale: float
-
-    def _of(self, which: int, x: Any) -> np.ndarray:
-        from scipy import special
-
-        function = _PLAIN[self.name][which]
-        if function is None:  # symmetric about zero
-            upper = getattr(special, str(_PLAIN[self.name][which - 1]))
-            return upper(-x) if which == 1 else -upper(x)
-        return getattr(special, str(function))(*self.args, x)
-
-    def _standard(self, x: Any) -> np.ndarray:
-        return np.clip((np.asarray(x) - self.loc) / self.scale, *_PLAIN[self.name][4])
-
-    def cdf(self, x: Any) -> np.ndarray:
-        return self._of(0, self._standard(x))
-
-    def sf(self, x: Any) -> np.ndarray:
-        return self._of(1, self._standard(x))
-
-    def ppf(self, q: Any) -> np.ndarray:
-        return self.loc + self.scale * self._of(2, q)
-
-    def isf(self, q: Any) -> np.ndarray:
-        return self.loc + self.scale * self._of(3, q)
-
-    def median(self) -> float:
-        return float(self.ppf(0.5))
-
-
-@lru_cache(maxsize=4096)
-def frozen(name: str, *args: float, loc: float = 0.0, scale: float = 1.0) -> Any:
-    """A law by its name in `scipy.stats`, cached: making one can cost more than evaluating it."""
-    if name in _PLAIN:
-        return PlainLaw(name, args, loc, scale)
-    from scipy import stats
-
-    return getattr(stats, name)(*args, loc=loc, scale=scale)
+    From scipy.special: scipy.stats takes a second to import, and knows nothing of a beta prime law
+    beyond 1e16, which is where half of its mean may lie.
+    """
+    f = scipy.special
+    return {
+        "beta": (f.betainc, f.betaincc, f.betaincinv, f.betainccinv),
+        "gamma": (f.gammainc, f.gammaincc, f.gammaincinv, f.gammainccinv),
+        "norm": (f.ndtr, lambda x: f.ndtr(-x), f.ndtri, lambda q: -f.ndtri(q)),
+        "t": (
+            f.stdtr,
+            lambda df, x: f.stdtr(df, -x),
+            f.stdtrit,
+            lambda df, q: -f.stdtrit(df, q),
+        ),
+        "invgamma": (
+            lambda a, x: f.gammaincc(a, 1 / x),
+            lambda a, x: f.gammainc(a, 1 / x),
+            lambda a, q: 1 / f.gammainccinv(a, q),
+            lambda a, q: 1 / f.gammaincinv(a, q),
+        ),
+        "betaprime": (
+            lambda n, a, x: f.betainc(n, a, x / (1 + x)),
+            lambda n, a, x: f.betainc(a, n, 1 / (1 + x)),
+            lambda n, a, q: 1 / (1 / f.betaincinv(n, a, q) - 1),
+            lambda n, a, q: 1 / f.betaincinv(a, n, q) - 1,
+        ),
+    }[name]
 
 
 class Continuous(NamedTuple):
-    """A continuous law, from `frozen`."""
+    """A continuous law, by its name in `scipy.stats`."""
 
-    dist: Any
+    name: str
+    args: tuple[float, ...] = ()
+    loc: float = 0.0
+    scale: float = 1.0
+
+    def _standard(self, x: Any) -> np.ndarray:
+        return np.clip((np.asarray(x) - self.loc) / self.scale, *_SUPPORT[self.name])
+
+    def cdf(self, x: Any) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return _functions(self.name)[0](*self.args, self._standard(x))
+
+    def sf(self, x: Any) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return _functions(self.name)[1](*self.args, self._standard(x))
+
+    def median(self) -> float:
+        return self.loc + self.scale * float(_functions(self.name)[2](*self.args, 0.5))
+
+    @property
+    def upper(self) -> float:
+        """k, where P(X > x) falls like x^-k far out; infinity for tails lighter than any such."""
+        return self.args[-1] if self.name in _HEAVY else np.inf
+
+    @property
+    def lower(self) -> float:
+        """The same of P(X < -x)."""
+        return self.args[-1] if self.name == "t" else np.inf
+
+    @property
+    def has_no_variance(self) -> bool:
+        return min(self.upper, self.lower) <= 2
 
     def breaks(self) -> np.ndarray:
+        _, _, ppf, isf = _functions(self.name)
         with np.errstate(all="ignore"):  # the far tails may overflow; infinite ends are dropped
-            return np.concatenate(
-                [self.dist.ppf(_TAIL), self.dist.ppf(_BODY), self.dist.isf(_TAIL[::-1])]
-            )
-
-    def cdf(self, x: np.ndarray) -> np.ndarray:
-        return self.dist.cdf(x)
-
-    def sf(self, x: np.ndarray) -> np.ndarray:
-        return self.dist.sf(x)
+            low, high = ppf(*self.args, _TAIL), isf(*self.args, _TAIL[::-1])
+            parts = [low, ppf(*self.args, _BODY), high]
+        if self.name in _HEAVY:  # decades between two levels: none of them wider than a factor
+            far = high[0] * _WIDEST ** np.arange(math.log(high[-1] / high[0], _WIDEST))
+            parts += [far, -far] if self.name == "t" else [far]
+        return self.loc + self.scale * np.concatenate(parts)
 
     def key(self) -> tuple[Any, ...]:
-        if isinstance(self.dist, PlainLaw):
-            return tuple(self.dist)
-        return (self.dist.dist.name, *map(float, self.dist.args), *sorted(self.dist.kwds.items()))
+        return tuple(self)
 
 
 class Discrete(NamedTuple):
@@ -185,7 +201,7 @@ def _continuous_max(unique: list[tuple[Continuous | Discrete | Smooth, int]]) ->
     breaks = breaks[np.isfinite(breaks)]
     half = np.diff(breaks)[:, None] / 2
     x = breaks[:-1, None] + half * (1 + _PANEL_NODES[None, :])
-    # log1p(-sf) keeps 1 - prod F accurate in the upper tail.
+    # Logarithms of F that are accurate in either tail.
     log_product = np.zeros_like(x)
     for law, count in unique:
         if isinstance(law, Discrete):
@@ -193,8 +209,9 @@ def _continuous_max(unique: list[tuple[Continuous | Discrete | Smooth, int]]) ->
             with np.errstate(divide="ignore"):
                 log_product += count * np.log(below)
         else:
+            below, over = law.cdf(x), np.minimum(law.sf(x), 1.0)
             with np.errstate(divide="ignore"):
-                log_product += count * np.log1p(-np.minimum(law.sf(x), 1.0))
+                log_product += count * np.where(below < 0.5, np.log(below), np.log1p(-over))
     panel = half * _PANEL_WEIGHTS[None, :]
     # E max = c + integral above c of (1 - prod F) - integral below c of prod F. A central c keeps
     # the far tails from cancelling against a huge lower end.
@@ -202,12 +219,20 @@ def _continuous_max(unique: list[tuple[Continuous | Discrete | Smooth, int]]) ->
     center = min(max(center, 0), len(breaks) - 1)
     above = np.sum(panel[center:] * -np.expm1(log_product[center:]))
     below = np.sum(panel[:center] * np.exp(log_product[:center]))
+    heavy = [(law, many) for law, many in unique if isinstance(law, Continuous)]
+    # Beyond the last break a power x^-k integrates to x / (k - 1) times itself.
+    for law, many in heavy:
+        above += many * (breaks[-1] - law.loc) * law.sf(breaks[-1]) / (law.upper - 1)
+    fall = sum(many * law.lower for law, many in heavy)
+    if len(heavy) == len(unique) and np.isfinite(fall):  # before the first: a product of powers
+        product = math.prod(float(law.cdf(breaks[0])) ** many for law, many in heavy)
+        below += -breaks[0] * product / (fall - 1)
     return float(breaks[center] + above - below)
 
 
 def _median(law: Continuous | Discrete | Smooth) -> float:
     if isinstance(law, Continuous):
-        return float(law.dist.median())
+        return law.median()
     # Either kind of law on points.
     return float(law.points[np.searchsorted(np.cumsum(law.probabilities), 0.5)])
 

@@ -359,7 +359,7 @@ class Experiment(Kept):
     # ---- looking
     @property
     def bandit(self) -> Bandit:
-        """The bandit of the open arms, as play has come to it."""
+        """The bandit of the open arms, as play has come to it; `arm_labels` says which they are."""
         with self._store.lock:
             return self._look().bandit()
 

@@ -77,8 +77,10 @@ def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
     Its mean estimates that of `raw`. The fit costs degrees of freedom: with fewer than 20 samples
     for each column `raw` is given back.
     """
-    spread = columns.std(axis=0)
-    used = columns[:, spread > 0] / spread[spread > 0]
+    spread, offset = columns.std(axis=0), np.abs(columns.mean(axis=0))
+    # So far from its mean of zero, a column shows rounding instead of luck.
+    sound = offset * np.sqrt(len(raw)) < 8 * spread
+    used = columns[:, sound] / spread[sound]
     if len(raw) < 20 * max(used.shape[1], 1) or not used.shape[1]:
         return raw
     design = np.concatenate([np.ones((len(raw), 1)), used], axis=1)

@@ -186,13 +186,15 @@ def _hat_means() -> Floats:
 
 HAT_MEANS = _hat_means()
 _MOST_COLUMNS = 281
+_FINEST = 256  # nodes of the recursion for each column that is kept
 
 
 def _gaussian_table(
     prior: float, horizon: int, end: int, dtype: type, knots: NDArray, shares: NDArray, entries: int
 ) -> tuple[NDArray, float, Floats]:
     size = _MOST_COLUMNS
-    every = max(1, math.ceil(0.05 / (0.5 / math.sqrt(prior + horizon))))
+    # Of an arm that is all but known, news is worth next to nothing: a coarser table will do.
+    every = math.ceil(min(0.1 * math.sqrt(prior + horizon), _FINEST))
     fine = (size - 1) * every + 1
     step = 2 * REACH / (fine - 1)
     table: NDArray = np.zeros((horizon, size, entries), dtype)
