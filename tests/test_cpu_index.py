@@ -13,6 +13,7 @@ from scipy import integrate, special, stats
 
 import irsppl
 from irsppl.engine.families import futures as along
+from irsppl.engine.families.natural import natural
 from irsppl.inner.cpu import families
 from irsppl.inner.cpu.special import (
     beta_cdf,
@@ -153,18 +154,19 @@ def test_expected_gain_against_scipy(family):
 def test_kept_beta_values_follow_the_rewards():
     rng = np.random.default_rng(3)
     nodes = np.array([1, 2, 3, 5, 14, 200])
-    places = along.node_places(512)
+    family = natural(BERNOULLI, [1.7], [2.9], [0.0], 1)
+    xi, nu, kept, places = family.xi, family.nu, family.kept[0], family.places
     assert places[1:4].tolist() == [0.5, 0.25, 0.75]
-    xi, nu = 1.7, 2.9
-    kept = np.full((512, 2), -1.0)
+    xi[0], nu[0] = 1.7, 2.9
+    family.nodes[0, : nodes.size], family.count[0] = nodes, nodes.size
     for node in nodes:
-        kept[node] = beta_start(xi, nu - xi, places[node])
+        kept[node] = beta_start(1.7, 2.9 - 1.7, places[node])
     for _ in range(300):
         reward = float(rng.uniform() < 0.7)
-        along.advance_kept(kept, nodes, places, xi, nu, reward)
-        xi, nu = xi + reward, nu + 1.0
+        along.advance_kept(family, 0, reward)
+        xi[0], nu[0] = xi[0] + reward, nu[0] + 1.0
     for node in nodes:
-        below, p = beta_start(xi, nu - xi, places[node])
+        below, p = beta_start(xi[0], nu[0] - xi[0], places[node])
         assert kept[node, 0] == pytest.approx(below, abs=1e-12)
         assert kept[node, 1] == pytest.approx(p, rel=1e-10, abs=1e-200)
 

@@ -7,6 +7,7 @@ import pytest
 
 from irsppl.engine.dispatch import kernel_for
 from irsppl.engine.families.futures import draw_step, draw_sum
+from irsppl.engine.families.natural import natural
 from irsppl.engine.situation import NaturalState, Situation
 from irsppl.inner.cpu.families import (
     BETA_BERNOULLI,
@@ -40,18 +41,19 @@ def test_a_sum_and_what_follows_it_have_their_law(family):
     second moments; z at most 4.5 for eight of them in each family (false alarms 3e-4 in all)."""
     xi, nu, sd, parameters, sums = PRIORS[family]
     size, rng, state = 4000, np.random.default_rng(family), np.empty(4, np.uint64)
-    tail, theta, future = np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 2 * N + 2, 1))
+    arm = natural(family, [xi], [nu], [sd], 2 * N + 2)
+    arm.nu[0] = nu
     found = np.empty((3, size))
     for i, seed in enumerate(streams((3, 4), family, 0, size)):
         seed_state(seed, state)
-        tail[0, 0] = xi
-        found[0, i] = draw_sum(family, 0, xi, nu, sd, 0, N, tail, theta, state)
-        draw_step(family, 0, nu, sd, N, future, tail, theta, state)
-        found[1, i] = future[0, N, 0]
+        arm.tail[0, 0] = xi
+        found[0, i] = draw_sum(family, arm, state, 0, xi, nu, 0, N)
+        draw_step(family, arm, state, 0, N)
+        found[1, i] = arm.futures[0, N, 0]
         now = xi + found[0, i] + found[1, i]
-        assert tail[0, 0] == pytest.approx(now)
-        found[2, i] = draw_sum(family, 0, now, nu + N + 1, sd, N + 1, N, tail, theta, state)
-        assert tail[0, 0] == pytest.approx(now + found[2, i])
+        assert arm.tail[0, 0] == pytest.approx(now)
+        found[2, i] = draw_sum(family, arm, state, 0, now, nu + N + 1, N + 1, N)
+        assert arm.tail[0, 0] == pytest.approx(now + found[2, i])
     truth = parameters(rng, 20_000)
     wanted = np.stack([sums(rng, truth, n) for n in (N, 1, N)]).astype(float)
     for pair in [(0,), (1,), (2,), (0, 0), (2, 2), (0, 1), (0, 2), (1, 2)]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from irsppl.inner.arrays import Floats, Ints, Words
+from irsppl.inner.arrays import Floats, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.families import (
     BETA_BERNOULLI,
@@ -55,94 +55,69 @@ def bracket(family: int, xi: Floats, nu: Floats, sd: Floats, horizon: int) -> tu
 
 
 @njit(**KERNEL)
-def draw_step(
-    family: int,
-    arm: int,
-    nu: float,
-    sd: float,
-    n: int,
-    futures: Floats,
-    tail: Floats,
-    theta: Floats,
-    state: Words,
-) -> None:
+def draw_step(code: int, family: Any, rng: Words, arm: int, n: int) -> None:
     """Draw reward number ``n`` of every future of one arm into ``futures[arm, n]`` [M].
 
     ``tail[arm]`` [M] holds each future's xi after the rewards drawn so far and is advanced;
     ``theta[arm]`` [M] holds the sampled parameters of the two Gamma families, filled at the first
     step.  Bernoulli and Gaussian rewards come from the predictive law, which needs no parameter.
     """
-    for j in range(futures.shape[2]):
+    nu, sd, tail, theta = family.nu[arm], family.sd[arm], family.tail, family.theta
+    for j in range(family.futures.shape[2]):
         xi = tail[arm, j]
-        if family == BETA_BERNOULLI:
-            r = 1.0 if uniform(state) * (nu + n) < xi else 0.0
-        elif family == NORMAL_NORMAL:
+        if code == BETA_BERNOULLI:
+            r = 1.0 if uniform(rng) * (nu + n) < xi else 0.0
+        elif code == NORMAL_NORMAL:
             inv = 1.0 / (nu + n)
-            r = xi * inv + sd * math.sqrt(1.0 + inv) * normal(state)
-        elif family == GAMMA_POISSON:
+            r = xi * inv + sd * math.sqrt(1.0 + inv) * normal(rng)
+        elif code == GAMMA_POISSON:
             if n == 0:
-                theta[arm, j] = gamma(state, xi) / nu
-            r = float(poisson(state, theta[arm, j]))
+                theta[arm, j] = gamma(rng, xi) / nu
+            r = float(poisson(rng, theta[arm, j]))
         else:
             if n == 0:
-                theta[arm, j] = gamma(state, nu + 1.0) / xi
-            r = exponential(state) / theta[arm, j]
+                theta[arm, j] = gamma(rng, nu + 1.0) / xi
+            r = exponential(rng) / theta[arm, j]
         tail[arm, j] = xi + r
-        futures[arm, n, j] = r
+        family.futures[arm, n, j] = r
+    family.drawn[arm] = n + 1
 
 
 @njit(**KERNEL)
 def draw_sum(
-    family: int,
-    arm: int,
-    xi: float,
-    nu: float,
-    sd: float,
-    at: int,
-    n: int,
-    tail: Floats,
-    theta: Floats,
-    state: Words,
+    code: int, family: Any, rng: Words, arm: int, xi: float, nu: float, at: int, n: int
 ) -> float:
     """Draw the sum of rewards ``at``, .., ``at + n - 1`` of the arm's only future.
 
     ``xi, nu``: the belief before them. Leaves ``tail`` and ``theta`` as `draw_step` would.
     """
-    if at == 0 or family < GAMMA_POISSON:
-        earned = sample_sum(state, family, xi, nu, sd, n)
+    theta = family.theta
+    if at == 0 or code < GAMMA_POISSON:
+        earned = sample_sum(rng, code, xi, nu, family.sd[arm], n)
         # The sum first and then the parameter given it: together they have the same law.
-        if family == GAMMA_POISSON:
-            theta[arm, 0] = gamma(state, xi + earned) / (nu + n)
-        elif family > GAMMA_POISSON:
-            theta[arm, 0] = gamma(state, nu + n + 1.0) / (xi + earned)
-    elif family == GAMMA_POISSON:
-        earned = float(poisson(state, n * theta[arm, 0]))
+        if code == GAMMA_POISSON:
+            theta[arm, 0] = gamma(rng, xi + earned) / (nu + n)
+        elif code > GAMMA_POISSON:
+            theta[arm, 0] = gamma(rng, nu + n + 1.0) / (xi + earned)
+    elif code == GAMMA_POISSON:
+        earned = float(poisson(rng, n * theta[arm, 0]))
     else:
-        earned = gamma(state, float(n)) / theta[arm, 0]
-    tail[arm, 0] = xi + earned
+        earned = gamma(rng, float(n)) / theta[arm, 0]
+    family.tail[arm, 0] = xi + earned
     return earned
 
 
 @njit(**KERNEL, fastmath={"contract", "reassoc", "nsz"})
 def worth_many(
-    family: int,
-    star: bool,
+    code: int,
+    family: Any,
+    rng: Words,
     arm: int,
-    xi: float,
-    nu: float,
-    sd: float,
     lam: float,
     horizon: int,
-    e0: float,
-    below: float,
-    p: float,
-    futures: Floats,
-    drawn: int,
-    tail: Floats,
-    theta: Floats,
-    state: Words,
-    lanes: Floats,
-) -> tuple[bool, int]:
+    star: bool,
+    cursor: Any,
+) -> bool:
     """Whether the mean of phi(lam) over ``futures[arm]`` [T, M] is >= 0.
 
     The futures advance together.  After each step every one of them has a best term so far, which
@@ -150,6 +125,8 @@ def worth_many(
     sum of the former is non-negative or the sum of the latter is negative.  ``lanes`` [7, M] is
     scratch.
     """
+    mean, e0, xi, nu, below, p = cursor
+    sd, futures, lanes = family.sd[arm], family.futures, family.lanes
     num = futures.shape[2]
     xs = lanes[0]
     fs = lanes[1]
@@ -158,7 +135,6 @@ def worth_many(
     totals = lanes[4]
     bests = lanes[5]
     least = lanes[6]
-    mean = xi / nu
     for j in range(num):
         xs[j] = xi
         fs[j] = below
@@ -168,7 +144,6 @@ def worth_many(
         # The first term of Index is at least this, whatever the future.
         bests[j] = _LOWEST if star else mean - lam
     slack = 1 if star else 0
-    nu0 = nu
     for n in range(1, horizon + 1):
         # Here totals[j] is D_n and bests[j] the best term before n.
         room = (horizon - n + slack) * e0
@@ -180,17 +155,16 @@ def worth_many(
             lower += best
             upper += bound if bound > best else best
         if upper < 0.0:
-            return False, drawn
+            return False
         if lower >= 0.0:
-            return True, drawn
+            return True
         if n == horizon and not star:
             # The last term is D_n itself, which is then also the bound.
-            return upper >= 0.0, drawn
-        if drawn < n:
-            draw_step(family, arm, nu0, sd, n - 1, futures, tail, theta, state)
-            drawn = n
+            return upper >= 0.0
+        if family.drawn[arm] < n:
+            draw_step(code, family, rng, arm, n - 1)
         inv = 1.0 / (nu + 1.0)
-        if family == BETA_BERNOULLI:
+        if code == BETA_BERNOULLI:
             for j in range(num):
                 x = xs[j]
                 success = futures[arm, n - 1, j] > 0.5
@@ -206,7 +180,7 @@ def worth_many(
         else:
             for j in range(num):
                 xs[j] += futures[arm, n - 1, j]
-                es[j] = expected_gain(family, xs[j], nu + 1.0, sd, lam)
+                es[j] = expected_gain(code, xs[j], nu + 1.0, sd, lam)
         nu += 1.0
         scale = float(horizon - n)
         for j in range(num):
@@ -221,7 +195,7 @@ def worth_many(
     lower = 0.0
     for j in range(num):
         lower += bests[j]
-    return lower >= 0.0, drawn
+    return lower >= 0.0
 
 
 @functools.cache  # asked for at every decision of an experiment; nobody writes into it
@@ -237,23 +211,22 @@ def node_places(count: int) -> Floats:
 
 
 @njit(**KERNEL)
-def advance_kept(
-    kept: Floats, nodes: Ints, places: Floats, xi: float, nu: float, reward: float
-) -> None:
-    """Carry one arm's kept Beta values over a reward earned in belief (xi, nu).
+def advance_kept(family: Any, arm: int, reward: float) -> None:
+    """Carry one arm's kept Beta values over a reward earned in its belief.
 
-    ``kept`` [nodes, 2]; the same one-step recurrence as along a sampled future.
+    The same one-step recurrence as along a sampled future.
     """
-    for i in range(nodes.shape[0]):
-        node = nodes[i]
-        lam = places[node]
-        p = kept[node, 1]
+    kept, xi, nu = family.kept, family.xi[arm], family.nu[arm]
+    for i in range(family.count[arm]):
+        node = family.nodes[arm, i]
+        lam = family.places[node]
+        p = kept[arm, node, 1]
         if reward > 0.5:
             q = p / xi
-            kept[node, 0] -= q
+            kept[arm, node, 0] -= q
             p = q * lam * nu
         else:
             q = p / (nu - xi)
-            kept[node, 0] += q
+            kept[arm, node, 0] += q
             p = q * (1.0 - lam) * nu
-        kept[node, 1] = max(p, TINY)
+        kept[arm, node, 1] = max(p, TINY)

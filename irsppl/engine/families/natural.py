@@ -105,16 +105,7 @@ def _(family, arm, reward):
 
 @implements(verbs.observe, BetaBernoulli)
 def _(family, arm, reward):
-    count = family.count[arm]
-    if count > 0:
-        along.advance_kept(
-            family.kept[arm],
-            family.nodes[arm, :count],
-            family.places,
-            family.xi[arm],
-            family.nu[arm],
-            reward,
-        )
+    along.advance_kept(family, arm, reward)
     family.xi[arm] += reward
     family.nu[arm] += 1.0
 
@@ -177,35 +168,13 @@ def _samplers(kind: Any, code: int) -> None:
             return cursor
         xi, nu, n = cursor[2], cursor[3], upto - at
         if family.drawn[arm] <= at:
-            earned = along.draw_sum(
-                code, arm, xi, nu, family.sd[arm], at, n, family.tail, family.theta, rng
-            )
-            family.futures[arm, at, 0] = earned
+            family.futures[arm, at, 0] = along.draw_sum(code, family, rng, arm, xi, nu, at, n)
             family.drawn[arm] = upto
         return _cursor_at(family, arm, xi + family.futures[arm, at, 0], nu + n, lam)
 
     @implements(verbs.worth_many, kind)
     def _(family, rng, arm, lam, horizon, star, cursor):
-        worth, family.drawn[arm] = along.worth_many(
-            code,
-            star,
-            arm,
-            cursor[2],
-            cursor[3],
-            family.sd[arm],
-            lam,
-            horizon,
-            cursor[1],
-            cursor[4],
-            cursor[5],
-            family.futures,
-            family.drawn[arm],
-            family.tail,
-            family.theta,
-            rng,
-            family.lanes,
-        )
-        return worth
+        return along.worth_many(code, family, rng, arm, lam, horizon, star, cursor)
 
     @implements(verbs.bracket, kind)
     def _(family, horizon):
@@ -237,18 +206,7 @@ def _futures(kind: Any, code: int) -> None:
     @implements(verbs.follow, kind)
     def _(family, rng, arm, at, lam, cursor):
         if family.drawn[arm] <= at:
-            along.draw_step(
-                code,
-                arm,
-                family.nu[arm],
-                family.sd[arm],
-                at,
-                family.futures,
-                family.tail,
-                family.theta,
-                rng,
-            )
-            family.drawn[arm] = at + 1
+            along.draw_step(code, family, rng, arm, at)
         xi, nu = cursor[2] + family.futures[arm, at, 0], cursor[3] + 1.0
         return _cursor_at(family, arm, xi, nu, lam)
 
