@@ -29,6 +29,13 @@ def solve_bernoulli(alpha, beta, horizon, weights=None):
     return bellman.solve(np.stack([beta, alpha], axis=1), [0.0, 1.0], horizon, weights)
 
 
+def arms_in(solution, counts):
+    """Arms [...] that a solved bandit pulls in states [..., K, C]."""
+    counts = np.asarray(counts)
+    states = counts.reshape(-1, *counts.shape[-2:])
+    return np.array([solution.action(x) for x in states]).reshape(counts.shape[:-2])
+
+
 def gittins_at(table, remaining, successes, failures):
     """Index in a Gittins table with so many pulls to go after given counts."""
     n = np.asarray(successes) + failures

@@ -83,7 +83,7 @@ def test_index_is_the_best_rate_of_reward():
     for shift, arm in ((-1e-4, 1), (1e-4, 0)):
         mean = index + shift
         solution = bellman.solve_two_bernoulli([known * mean, 1.0], [known * (1.0 - mean), 1.0], 30)
-        assert solution.actions([[0, 0], [0, 0]]) == arm
+        assert solution.action([[0, 0], [0, 0]]) == arm
 
 
 def test_table_is_close_to_the_exact_index_everywhere(table):

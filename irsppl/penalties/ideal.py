@@ -39,7 +39,7 @@ class Ideal(Penalty):
         sequence = np.full(bandit.size, -1)
         pulls = np.zeros(bandit.num_arms, int)
         for t in range(int(bandit.remaining)):
-            arm = int(table.actions(counts))
+            arm = table.action(counts)
             counts[arm, categories[arm, pulls[arm]]] += 1
             pulls[arm] += 1
             sequence[t] = arm

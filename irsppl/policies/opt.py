@@ -32,4 +32,4 @@ class Opt(Policy):
         if not is_concrete(bandit):
             raise ValueError("opt decides on the host: it cannot be traced by JAX")
         table, counts = optimal_table(bandit, from_root=False)
-        return jnp.asarray(table.actions(counts), jnp.int32)
+        return jnp.asarray(table.action(counts), jnp.int32)

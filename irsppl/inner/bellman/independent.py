@@ -174,14 +174,6 @@ def _independent(
     return q.max()
 
 
-def dense_solution(
-    value: float, q: Floats, horizon: int, num_categories: int, table: NDArray[np.int8], ranks: Ints
-) -> solution.BellmanSolution:
-    return solution.BellmanSolution(
-        float(value), q, horizon, q.size, num_categories, solution.DENSE, table, ranks
-    )
-
-
 def check_dense(
     what: str, horizon: int, num_arms: int, num_categories: int, work_per_state: int = 1
 ) -> int:
@@ -262,7 +254,7 @@ def _solve_tables(
     own = solution.rank_table(horizon, num_categories)
     columns = np.ascontiguousarray(np.moveaxis(chances, 2, 1))
     value = _independent(columns, payoff, weights, bands, ranks, own, table, q)
-    return dense_solution(value, q, horizon, num_categories, table, ranks)
+    return solution.BellmanSolution(value, q, horizon, solution.DENSE, table, ranks)
 
 
 def solve_points(

@@ -12,7 +12,6 @@ from irsppl.inner.bellman.independent import (
     check_dense,
     check_likelihood,
     check_values,
-    dense_solution,
     steps,
 )
 from irsppl.inner.cpu.compiling import njit
@@ -140,4 +139,4 @@ def solve_joint(
     q = np.empty(num_arms)
     bands = solution.tie_band(w, np.abs(payoff).max())
     value = _joint(log_prior, lik, payoff, w, bands, ranks, table, q)
-    return dense_solution(value, q, horizon, num_categories, table, ranks)
+    return solution.BellmanSolution(value, q, horizon, solution.DENSE, table, ranks)

@@ -28,36 +28,22 @@ class BellmanSolution:
     """Optimal value and policy of one bandit.
 
     ``table`` has one of two layouts, named by ``kind``: thresholds for two Bernoulli arms, one int8
-    per state otherwise.  Treat both as private and use :meth:`actions`.
+    per state otherwise.  Treat both as private and use :meth:`action`.
     """
 
     value: float  # V*, the optimal expected (weighted) total reward
     q: Floats  # [K] value of pulling each arm first and going on optimally
     horizon: int
-    num_arms: int
-    num_categories: int
     kind: int = field(repr=False)
     table: NDArray = field(repr=False)
     ranks: Ints = field(repr=False)  # [K*C, T+2], see `rank_table`; empty for thresholds
 
-    def actions(self, counts: ArrayLike) -> Ints:
-        """Optimal arm in each of many states.
-
-        counts: int ``[..., K, C]``; the period is the total count, which must be below the horizon.
-        Returns int64 ``[...]``.
-        """
-        x = np.asarray(counts)
-        shape = (self.num_arms, self.num_categories)
-        if x.shape[-2:] != shape:
-            raise ValueError(f"counts must have shape [..., {shape[0]}, {shape[1]}], got {x.shape}")
-        if x.dtype.kind not in "iub":
-            raise ValueError(f"counts must be integers, got dtype {x.dtype}")
-        flat = np.ascontiguousarray(x.reshape(-1, shape[0] * shape[1]), dtype=np.int64)
-        if flat.size and (flat.min() < 0 or flat.sum(axis=1).max() >= self.horizon):
+    def action(self, counts: ArrayLike) -> int:
+        """Optimal arm after integer counts ``[K, C]``, whose total is the period."""
+        x = np.ravel(counts)
+        if x.min() < 0 or x.sum() >= self.horizon:
             raise ValueError(f"counts must be >= 0 with a total below the horizon {self.horizon}")
-        out = np.empty(flat.shape[0], np.int64)
-        _lookup_many(self.kind, self.table, self.ranks, flat, out)
-        return out.reshape(x.shape[:-2])
+        return lookup(self.kind, self.table, self.ranks, x)
 
 
 def num_states(horizon: int, num_arms: int, num_categories: int = 2) -> int:
@@ -101,12 +87,6 @@ def lookup(kind: int, table: NDArray, ranks: Ints, x: Ints) -> int:
     t = n1 + n2
     index = t * (t + 1) * (t + 2) // 6 + n1 * (t + 1) - n1 * (n1 - 1) // 2 + s2
     return 0 if s1 >= table[index] else 1
-
-
-@njit(cache=True, nogil=True)
-def _lookup_many(kind: int, table: NDArray, ranks: Ints, counts: Ints, out: Ints) -> None:
-    for i in range(counts.shape[0]):
-        out[i] = lookup(kind, table, ranks, counts[i])
 
 
 # -------------------------------------------------------------------------------- argument checking

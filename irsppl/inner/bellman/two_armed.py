@@ -142,5 +142,4 @@ def solve_two_bernoulli(
     if not monotone:
         return solve_independent(np.stack([b, a], axis=1), [0.0, 1.0], horizon, w)
     no_ranks = np.empty((0, 0), np.int64)
-    kind = solution.THRESHOLD
-    return solution.BellmanSolution(float(value), q, horizon, 2, 2, kind, table, no_ranks)
+    return solution.BellmanSolution(value, q, horizon, solution.THRESHOLD, table, no_ranks)
