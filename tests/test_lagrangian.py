@@ -124,8 +124,8 @@ def test_bound_is_above_the_optimal_value(alpha, beta, horizon):
     anywhere, _ = kernels.lagrangian_value(alpha, beta, myopic)
     assert optimal <= bound.value <= anywhere
     assert bound.value < 1.1 * optimal
-    assert 0.0 <= bound.gap < 1e-3
-    np.testing.assert_allclose(bound.pulls, 1.0, atol=0.02)
+    _, gradient = kernels.lagrangian_value(alpha, beta, bound.multipliers, bound.tau)
+    np.testing.assert_allclose(gradient, 0.0, atol=0.02)
     again, _ = kernels.lagrangian_value(alpha, beta, bound.multipliers)
     assert again == pytest.approx(bound.value, abs=1e-12)
 
@@ -136,7 +136,6 @@ def test_minimum_is_that_of_the_linear_programme(copies, horizon):
     expected = occupation_bound(alpha, beta, copies, horizon)
     bound = lagrangian.minimize_lagrangian([alpha] * copies, [beta] * copies, horizon)
     assert expected - 1e-9 <= bound.value <= expected + 2e-4
-    assert bound.value - bound.gap == pytest.approx(expected, abs=2e-4)
 
 
 def test_a_single_arm_is_always_pulled():
@@ -157,7 +156,6 @@ def test_equal_arms_are_grouped_in_any_order():
 def test_paper_bound(paper):
     assert 145.8764 < paper.value < 145.8772
     assert 200 * 2 / 3 - paper.value == pytest.approx(-12.54, abs=5e-3)
-    assert paper.gap < 2e-4
 
 
 def test_tables_hold_the_priority_indices():

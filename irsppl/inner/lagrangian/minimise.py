@@ -21,12 +21,7 @@ class LagrangianBound:
 
     value: float  # exact L(multipliers): an upper bound on V*, converged or not
     multipliers: Floats = field(repr=False)  # [T]
-    # Estimate of `value` minus the smallest L. It is L minus the linear minorant given by the
-    # smoothed policy, both at these multipliers; off by the product of what is left of the gradient
-    # and the distance to the optimum.
-    gap: float
-    pulls: Floats = field(repr=False)  # [T] expected per period of that policy, 1 at the optimum
-    tau: float  # the smoothing width of that policy
+    tau: float  # the smoothing width at which they were found
     alpha: Floats = field(repr=False)
     beta: Floats = field(repr=False)
 
@@ -105,7 +100,7 @@ def minimize_lagrangian(alpha: ArrayLike, beta: ArrayLike, horizon: int) -> Lagr
     """Minimise L over the multipliers.
 
     One evaluation costs O(G T^3 / 6) for G distinct arms, about 2 ns a state.  Two uniform arms,
-    T = 200: 145.8769 (gap estimate 6e-5) in about 1 s; ten, T = 500: 460.3668 in 10 to 20 s.
+    T = 200: 145.8769 (to about 6e-5) in about 1 s; ten, T = 500: 460.3668 in 10 to 20 s.
 
     alpha, beta: ``[K]`` Beta parameters; arms with equal ones are computed once. horizon: number of
     periods T.
@@ -128,13 +123,10 @@ def minimize_lagrangian(alpha: ArrayLike, beta: ArrayLike, horizon: int) -> Lagr
         if exact < best[0]:
             best = (exact, lam, tau)
     value, lam, tau = best
-    _, gradient, earned = relaxation.evaluate(lam, tau)
     pairs = relaxation.priors[relaxation.group]
     return LagrangianBound(
         value=value,
         multipliers=lam,
-        gap=float(value - (earned + lam @ gradient)),
-        pulls=1.0 - gradient,
         tau=tau,
         alpha=pairs[:, 0].copy(),
         beta=pairs[:, 1].copy(),

@@ -64,12 +64,11 @@ def single_arm_pass(
     first: NDArray[np.int32],
     work: Floats,
     pulls: Floats,
-    successes: Floats,
 ) -> float:
     """Value of one arm, backwards, then the law of its state under that policy, forwards.
 
     ``pull`` [T(T+1)(T+2)/6], ``first`` [T(T+1)/2] and ``work`` [(T+1)(T+2)/2] are overwritten.
-    Fills ``pulls [T]`` and ``successes [T]``, expected numbers per period.
+    Fills ``pulls [T]``, expected numbers per period.
     """
     horizon = multipliers.size
     work[:] = 0.0
@@ -97,7 +96,6 @@ def single_arm_pass(
     for t in range(horizon):
         block = t * (t + 1) * (t + 2) // 6
         total = 0.0
-        won = 0.0
         for n in range(t, -1, -1):
             low = first[t * (t + 1) // 2 + n]
             if low > n:
@@ -121,9 +119,7 @@ def single_arm_pass(
                 after[s] += flow[s] - win[s + 1] + win[s]
             for s in range(size):
                 total += flow[s]
-                won += win[s + 1]
         pulls[t] = total
-        successes[t] = won
     return value
 
 
@@ -172,20 +168,13 @@ class Relaxation:
         self.first = np.empty(size * (size + 1) // 2, np.int32)
         self.work = np.empty((size + 1) * (size + 2) // 2)
 
-    def evaluate(self, multipliers: Floats, tau: float) -> tuple[float, Floats, float]:
-        """L_tau, its gradient [T], and what the smoothed policy earns before prices."""
+    def objective(self, multipliers: Floats, tau: float) -> tuple[float, Floats]:
+        """L_tau and its gradient [T]."""
         value = float(multipliers.sum())
         gradient = np.ones(self.horizon)
-        earned = 0.0
         pulls = np.empty(self.horizon)
-        successes = np.empty(self.horizon)
         for (alpha, beta), copies in zip(self.priors, self.copies, strict=True):
-            work = (self.pull, self.first, self.work, pulls, successes)
+            work = (self.pull, self.first, self.work, pulls)
             value += copies * single_arm_pass(alpha, beta, multipliers, tau, *work)
             gradient -= copies * pulls
-            earned += copies * float(successes.sum())
-        return float(value), gradient, earned
-
-    def objective(self, multipliers: Floats, tau: float) -> tuple[float, Floats]:
-        value, gradient, _ = self.evaluate(multipliers, tau)
-        return value, gradient
+        return float(value), gradient

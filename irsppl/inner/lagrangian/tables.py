@@ -70,7 +70,7 @@ def lagrangian_tables(bound: LagrangianBound) -> LagrangianTables:
     scratch = np.empty(bound.horizon)
     for g, (alpha, beta) in enumerate(relaxation.priors):
         index_table(alpha, beta, bound.multipliers, relaxation.work, index[g])
-        work = (pull[g], relaxation.first, relaxation.work, scratch, scratch.copy())
+        work = (pull[g], relaxation.first, relaxation.work, scratch)
         single_arm_pass(alpha, beta, bound.multipliers, bound.tau, *work)
     return LagrangianTables(
         index=index,
