@@ -87,18 +87,8 @@ def _proposed(model: Answers, asked: Asked, turn: int) -> tuple[Renewed, Any, An
     z, log_proposal = np.empty_like(asked.z), np.empty((clouds, points))
     work = np.empty(4, np.uint64), np.empty(points), np.empty((2, dim)), np.empty((dim, dim))
     peaked = np.empty(clouds, np.bool_)
-    _propose(
-        asked.z,
-        asked.before,
-        asked.after,
-        asked.seeds,
-        asked.number * _ROUNDS + turn,
-        *_standard(points, dim),
-        *work,
-        z,
-        log_proposal,
-        peaked,
-    )
+    numbers, standard = asked.number * _ROUNDS + turn, _standard(points, dim)
+    _propose(asked, numbers, standard, work, z, log_proposal, peaked)
     found = model.posteriors(z, asked.rewards, asked.arms, asked.seen)
     weights, ess = np.empty((clouds, points)), np.empty(clouds)
     _weigh(found.log_density, log_proposal, weights, ess)
@@ -195,33 +185,21 @@ def _kurtosis(z: Any, weights: Any, mean: Any, root: Any, white: Any) -> float:
 
 @njit(**KERNEL)
 def _propose(
-    z: Any,
-    before: Any,
-    after: Any,
-    seeds: Any,
-    numbers: Any,
-    noise: Any,
-    log_densities: Any,
-    state: Any,
-    weights: Any,
-    means: Any,
-    root: Any,
-    out: Any,
-    log_proposal: Any,
-    peaked: Any,
+    asked: Asked, numbers: Any, standard: Any, work: Any, out: Any, log_proposal: Any, peaked: Any
 ) -> None:
     """Points [C, N, d] of the fitted laws and their log-densities [C, N], but for a constant.
 
-    noise and log_densities: see `_standard`; numbers [C]: of random choices within a replication;
-    state [4], weights [N], means [2, d] and root [d, d] are work arrays.
+    numbers [C]: of random choices within a replication; work: a state [4], weights [N], means
+    [2, d] and a root [d, d].
     """
+    z, (noise, log_densities), (state, weights, means, root) = asked.z, standard, work
     mean = means[0]
     for c in range(z.shape[0]):
-        _temper(before[c], after[c], weights)
+        _temper(asked.before[c], asked.after[c], weights)
         _fit(z[c], weights, mean, root)
         peaked[c] = _kurtosis(z[c], weights, mean, root, means[1]) > _PEAKED
         # The seed itself belongs to the replication's decisions.
-        seed_state(seeds[c] ^ np.uint64(numbers[c] + 1), state)
+        seed_state(asked.seeds[c] ^ np.uint64(numbers[c] + 1), state)
         m = np.int64(uniform(state) * noise.shape[0])
         for j in range(z.shape[1]):
             log_proposal[c, j] = log_densities[m, j]

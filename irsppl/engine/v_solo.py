@@ -59,9 +59,6 @@ def _(rule, family, limits, rng, period, remaining):
         verbs.draw_path(family, rng, a, remaining, rule.paths[a], 0, False)
     if remaining == 1:
         return np.argmax(rule.paths[:, 0])
-    values = (rule.scale, rule.level, rule.table, rule.step)
-    work = (rule.cdfs, rule.weights, rule.levels, rule.cells)
     stride = allocation.row_stride(rule.horizon)
-    arms = (rule.code, rule.paths, family.nu, family.sd)
-    solo.pay(*arms, remaining, *values, *work, PAD, stride, rule.least)
+    solo.pay(rule, family.nu, family.sd, remaining, PAD, stride)
     return verbs.best_groups(limits.purse, rule, rule.counts.size, remaining)

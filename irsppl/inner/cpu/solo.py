@@ -8,6 +8,7 @@ A policy needs no exact mean of zero.
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -106,31 +107,17 @@ def _slopes(
 
 
 @njit(**KERNEL)
-def pay(
-    code: int,
-    paths: Floats,
-    nu: Floats,
-    noise_sd: Floats,
-    remaining: int,
-    scale: float,
-    level: float,
-    table: Singles,
-    step: float,
-    cdfs: Floats,
-    weights: Floats,
-    levels: Floats,
-    cells: Singles,
-    start: int,
-    stride: int,
-    least: Floats,
-) -> None:
+def pay(rule: Any, nu: Floats, noise_sd: Floats, remaining: int, start: int, stride: int) -> None:
     """Running sums of what pulls pay, at ``cells[start + a stride + n]``; the least of one pull.
 
-    ``paths`` [K, remaining]: posterior means along the future; ``nu`` [K]: what each posterior is
-    worth now; code: of the family; cdfs [K, CELLS + 1], weights [CELLS], levels [2, K]: work.
+    Of the rule: ``paths`` [K, remaining]: posterior means along the future; code: of the family;
+    cdfs [K, CELLS + 1], weights [CELLS], levels [2, K]: work. ``nu`` [K]: what each posterior is
+    worth now.
     """
+    code, paths, cells, least = rule.code, rule.paths, rule.cells, rule.least
+    cdfs, weights, levels = rule.cdfs, rule.weights, rule.levels
     num_arms = nu.size
-    known = min(max(1, int(level * remaining + 0.5)), remaining - 1)
+    known = min(max(1, int(rule.level * remaining + 0.5)), remaining - 1)
     for a in range(num_arms):
         mean = paths[a, known]
         levels[0, a] = mean
@@ -163,12 +150,12 @@ def pay(
                 worth = nu[a] + n
                 sd = max(_deviation(code, mean, worth, noise_sd[a]), 1e-9)
                 row, times = slopes_row(worth, left)
-                slope, bend = _slopes(table, step, row, mean, sd, low, width, weights)
+                slope, bend = _slopes(rule.table, rule.step, row, mean, sd, low, width, weights)
                 change = paths[a, n + 1] - mean
                 after = _deviation(code, paths[a, n + 1], worth + 1.0, noise_sd[a])
                 square = change * change + after * after - sd * sd
                 bend *= math.sqrt(times) / (sd * math.sqrt(worth))
-                pays -= scale * times * (change * slope + square * bend)
+                pays -= rule.scale * times * (change * slope + square * bend)
             lowest = min(lowest, pays)
             total += pays
             cells[place + n + 1] = total
