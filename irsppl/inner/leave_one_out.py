@@ -111,8 +111,6 @@ class Arms(abc.ABC):
 
     def weights(self, cdfs: np.ndarray) -> np.ndarray:
         """[S, K, G]: P(best rate of the other arms in each cell)."""
-        from irsppl.inner.cpu.leave_one_out import leave_out_products
-
         return np.diff(leave_out_products(cdfs), axis=2)
 
     def charges(self, rows: Any, weights: np.ndarray) -> np.ndarray:
@@ -140,6 +138,17 @@ class Arms(abc.ABC):
         return np.ascontiguousarray(weights, self.dtype)
 
 
+def leave_out_products(cdfs: np.ndarray) -> np.ndarray:
+    """[S, K, E] -> [S, K, E]: for each arm the product over all the others."""
+    products, after = np.ones_like(cdfs), np.ones_like(cdfs[:, 0])
+    for a in range(1, cdfs.shape[1]):
+        np.multiply(products[:, a - 1], cdfs[:, a - 1], out=products[:, a])
+    for a in range(cdfs.shape[1] - 1, 0, -1):
+        after *= cdfs[:, a]
+        products[:, a - 1] *= after
+    return products
+
+
 def best_others(means: np.ndarray) -> np.ndarray:
     """[S, K] -> [S, K, 2]: the best and the second best of the other arms (alike if just one)."""
     order = np.argsort(-means, axis=1, kind="stable")
@@ -161,8 +170,6 @@ def _grid(cdf: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> n
 
     cdf: [X] -> [K, X], the arms' prior laws; low, high: an interval that holds nearly all.
     """
-    from irsppl.inner.cpu.leave_one_out import leave_out_products
-
     x = np.linspace(low, high, _FINE)
     best = leave_out_products(cdf(x)[None])[0].mean(axis=0)
     inside = np.flatnonzero((best > 1e-4) & (best < 1 - 1e-4))

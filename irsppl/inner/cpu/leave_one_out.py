@@ -54,23 +54,16 @@ class Smooth(NamedTuple):
 
 
 @njit(**_FAST)
-def _binary_charges(
-    state: NDArray[np.int32],
-    innovation: NDArray,
-    tables: NDArray,
-    table_of: Ints,
-    weights: NDArray,
-    charged: Floats,
-) -> None:
+def _binary_charges(rows: Binary, tables: NDArray, weights: NDArray, charged: Floats) -> None:
     futures, arms, columns = weights.shape
     for n in range(charged.shape[2]):
         for f in range(futures):
             for a in range(arms):
-                row, own = tables[table_of[a], state[f, a, n]], weights[f, a]
+                row, own = tables[rows.table_of[a], rows.state[f, a, n]], weights[f, a]
                 total = weights.dtype.type(0)
                 for c in range(columns):
                     total += own[c] * row[c]
-                charged[f, a, n] = innovation[f, a, n] * total
+                charged[f, a, n] = rows.innovation[f, a, n] * total
 
 
 @njit(**_FAST)
@@ -116,7 +109,7 @@ def charges(rows: Binary | Smooth, weights: NDArray) -> Floats:
         charged = np.empty(rows.innovation.shape)
         flat = rows.tables.reshape(*rows.tables.shape[:2], -1)
         own = weights.reshape(*weights.shape[:2], -1)
-        _binary_charges(rows.state, rows.innovation, flat, rows.table_of, own, charged)
+        _binary_charges(rows, flat, own, charged)
         return charged
     charged, cells = np.empty(rows.low.shape), weights.shape[-1]
     work = np.empty(cells, np.int32), np.empty(cells, weights.dtype)
@@ -221,26 +214,3 @@ def binary_hinge_paths(
     paths = np.empty((futures, kinds, arms, last + 1))
     _binary_hinge_paths(state, tables, table_of, nodes, options, paths)
     return paths
-
-
-@njit(**KERNEL)
-def _leave_out(cdfs: Floats, products: Floats) -> None:
-    futures, arms, edges = cdfs.shape
-    for f in range(futures):
-        for e in range(edges):
-            before = 1.0
-            for a in range(arms):
-                products[f, a, e] = before
-                before *= cdfs[f, a, e]
-            after = 1.0
-            for a in range(arms - 1, -1, -1):
-                products[f, a, e] *= after
-                after *= cdfs[f, a, e]
-
-
-def leave_out_products(cdfs: Floats) -> Floats:
-    """[S, K, E] -> [S, K, E]: for each arm the product over all the others."""
-    cdfs = np.ascontiguousarray(cdfs, np.float64)
-    products = np.empty_like(cdfs)
-    _leave_out(cdfs, products)
-    return products
