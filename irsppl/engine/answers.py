@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from irsppl.beliefs import batch
 from irsppl.engine.densities import Densities, transcribed
 from irsppl.engine.families.weights import SUMS, largest
-from irsppl.inner.arrays import Ints
+from irsppl.inner.arrays import Ints, Words
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.elementary import functions
 from irsppl.inner.cpu.rng import KERNEL
@@ -27,14 +27,6 @@ from irsppl.inner.cpu.rng import KERNEL
 # Clouds in one XLA call, always: one program, which no grouping can change.
 TOGETHER: Final = 16
 _exp = functions(np.float32)["exp"]
-
-
-class Weighed(NamedTuple):
-    """Points of B clouds, and how the posterior sees them."""
-
-    params: dict[str, np.ndarray]  # [B, N, ...]; empty where nobody needs them
-    mu: NDArray[np.floating]  # [B, N, K]; K = 1 for separate arms
-    log_density: NDArray[np.floating]  # [B, N] in unconstrained space, but for a constant
 
 
 # Programs with loops that run at once in two threads can wait for each other for ever.
@@ -50,6 +42,11 @@ def ask(program: Callable[..., Any], *given: Any) -> Any:
 def rows(of: Any, which: Any) -> Any:
     """Some of the clouds."""
     return jax.tree.map(lambda leaf: leaf[which], of)
+
+
+def words(seeds: Words) -> NDArray[np.uint32]:
+    """Seeds [B] as keys of JAX, [B, 2]."""
+    return np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], 1).astype(np.uint32)
 
 
 def padded(who: np.ndarray, size: int) -> np.ndarray:
@@ -143,8 +140,9 @@ class Answers(abc.ABC):
         """Log-densities [B, N] of one reward of each cloud at its points."""
 
     @abc.abstractmethod
-    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Weighed:
-        """Of unconstrained points [B, N, d], given the first seen [B] of rewards [B, L]."""
+    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Any:
+        """Of unconstrained points [B, N, d], given the first seen [B] of rewards [B, L]: a
+        `batch.Weighed` of NumPy arrays, params empty where nobody needs them."""
 
     @abc.abstractmethod
     def laws(
@@ -183,22 +181,18 @@ class ByXla(Answers):
         numbers = rewards[full].astype(self._dtype), arms[full].astype(np.int32)
         return ask(batch.densities, self.model, given, *numbers)[: who.size]
 
-    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Weighed:
+    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Any:
         parts = []
         for given, size in in_calls((z, rewards, arms, seen)):
             given[3][size:] = 0  # padding has seen nothing: it costs nothing
             parts.append(rows(ask(batch.posteriors, self.model, *given), slice(size)))
-        found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        return Weighed(*found)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def laws(
         self, who: Ints, places: Ints, z: Any, weights: Any, seeds: Any, atoms: int
     ) -> NDArray[np.floating]:
         parts = []
-        words = np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], 1)
-        for given, size in in_calls(
-            (self.params(who, places, z), weights, words.astype(np.uint32))
-        ):
+        for given, size in in_calls((self.params(who, places, z), weights, words(seeds))):
             made = ask(batch.laws, self.model, atoms, *given, np.int32(size))
             parts.append(made[:size])
         return np.concatenate(parts)
@@ -227,12 +221,13 @@ class ByKernels(Answers):
         one = np.ones(who.size, np.int64)
         return self._rows(who, places, arms[:, None], rewards, one)[:, 0]
 
-    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Weighed:
-        found, own = self._own.points(z), self._own
-        every, kinds = np.arange(len(z)), own.kinds(arms, rewards)
+    def posteriors(self, z: Any, rewards: Any, arms: Any, seen: Any) -> Any:
+        found: Any = self._own.points(z)
+        own, every, kinds = self._own, np.arange(len(z)), self._own.kinds(arms, rewards)
         sums = own.rows(found.features, every, kinds, rewards, seen.astype(np.int64), True)[:, 0]
         logs = found.prior + sums
-        return Weighed({}, found.mu, np.where(np.isnan(logs), -np.inf, logs))
+        logs[np.isnan(logs)] = -np.inf
+        return batch.Weighed({}, found.mu, logs)
 
     def laws(
         self, who: Ints, places: Ints, z: Any, weights: Any, seeds: Any, atoms: int
@@ -262,10 +257,8 @@ class ByKernels(Answers):
         found = self._own.draws(points, seeds)
         if found is not None:
             return found
-        low = np.uint64(2**32 - 1)
-        words = np.stack([seeds >> np.uint64(32), seeds & low], 1).astype(np.uint32)
         parts = []
-        for given, size in in_calls((points, words)):
+        for given, size in in_calls((points, words(seeds))):
             parts.append(ask(batch.reward_atoms, self.model, *given)[:size])
         return np.concatenate(parts)
 

@@ -18,7 +18,7 @@ import numpy as np
 from irsppl._settings import settings, under
 from irsppl.beliefs import MoveState, batch, parts_of, too_few
 from irsppl.engine import renewal
-from irsppl.engine.answers import TOGETHER, answers, ask, padded, rows
+from irsppl.engine.answers import TOGETHER, answers, ask, padded, rows, words
 from irsppl.engine.families import cloud
 from irsppl.engine.families.starts import Start
 from irsppl.engine.lockstep import (
@@ -44,7 +44,6 @@ _TABLE_BYTES = 192 * 2**20
 _TOGETHER = (16, 32, 64, 128, 256)
 # Rewards of a cloud are kept in room for a power of two, so that horizons share programs.
 _LEAST_ROOM = 128
-_LOW = np.uint64(2**32 - 1)
 
 
 def played(
@@ -161,24 +160,10 @@ class CloudPlay:
         rewards = np.pad(rewards, ((0, short), (0, 0), (0, 0)))
         periods = np.pad(periods, (0, short))
         enough = _LEAST_ESS * start.part.shape[1] if start.moving else 0.0
+        parts, work = (self.rule, self.clouds, limits), (self.rows, self.row)
+        now = (state.period, state.remaining, state.counts, state.waiting)
         while True:
-            advance(
-                self.rule,
-                self.clouds,
-                limits,
-                stage,
-                self.inbox,
-                self.rows,
-                self.row,
-                enough,
-                state.period,
-                state.remaining,
-                state.counts,
-                state.waiting,
-                rewards,
-                periods,
-                actions,
-            )
+            advance(parts, stage, self.inbox, work, enough, now, rewards, periods, actions)
             if np.all(stage.status == DONE):
                 least, poor = stage.least[:count].copy(), self.poor[:count]
                 return actions[:count], least, poor | too_few(least, start.part.shape[1])
@@ -271,7 +256,7 @@ class CloudPlay:
             self.part[full, own].astype(np.int32),
             *asked[3:6],
             MoveState(*(x[full, own] for x in self.move_state)),
-            np.stack([asked.seeds >> np.uint64(32), asked.seeds & _LOW], 1).astype(np.uint32),
+            words(asked.seeds),
             asked.number.astype(np.int32),
         )
         moved = ask(batch.move, model, batch.CloudBatch(*given), np.int32(size))

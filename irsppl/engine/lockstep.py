@@ -132,29 +132,25 @@ def take_in(clouds: Any, stage: Stage, s: int, logs: Any, row: Any, enough: floa
 
 @njit(**KERNEL)
 def advance(
-    rule: Any,
-    clouds: Any,
-    limits: Any,
+    parts: Any,
     stage: Stage,
     inbox: Inbox,
-    rows: Any,
-    row: Any,
+    work: Any,
     enough: float,
-    period: int,
-    remaining: int,
-    counts: Any,
-    columns: Any,
+    now: Any,
     rewards: Any,
     periods: Any,
     actions: Any,
 ) -> None:
     """Play every running replication until it asks for something or ends.
 
-    ``rows``: `irsppl.engine.answers.Rows`; ``row`` [N] is work; ``enough``: the effective sample
-    size below which a cloud is moved (0: never). The rest as in `irsppl.engine.loops.play`. The
-    limits hold the state of one replication: it is made again by going through the arms pulled so
-    far, which costs next to nothing.
+    ``work``: `irsppl.engine.answers.Rows` and a row [N]; ``enough``: the effective sample size
+    below which a cloud is moved (0: never). ``parts``, ``now`` and the rest as in
+    `irsppl.engine.loops.play`. The limits hold the state of one replication: it is made again by
+    going through the arms pulled so far, which costs next to nothing.
     """
+    (rule, clouds, limits), (rows, row) = parts, work
+    period, remaining, counts, columns = now
     few = clouds.values.shape[1] > 0
     for s in range(stage.status.size):
         if stage.status[s] != RUNNING:
