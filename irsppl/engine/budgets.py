@@ -56,10 +56,6 @@ class Purse(NamedTuple):
     pulls: NDArray[np.int32]  # [1, K]
 
 
-def free(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Free]:
-    return lambda given: Free(0)
-
-
 def purse(limit: Budget, state: Situation, rule: Any) -> Callable[[Given], Purse]:
     return lambda given: _purse(limit, state.remaining, rule.groups)
 

@@ -29,11 +29,11 @@ from irsppl.policies.paths import Played
 # Compiled parts of constraints: (constraint, situation, rule) -> what makes one for some paths; or
 # None, where that rule is not served.
 PARTS: dict[type, Callable[[Any, Situation, Rule], Callable[[limits.Given], Any] | None]] = {
-    Free: budgets.free,
+    Free: lambda *_: lambda given: budgets.Free(0),
     Purse: budgets.purse,
     Prompt: limits.prompt,
     Delay: limits.delayed,
-    Sure: limits.sure,
+    Sure: lambda *_: lambda given: limits.Sure(0),
     Law: limits.ending,
 }
 

@@ -381,10 +381,6 @@ class Ending(NamedTuple):
     survivor: Floats
 
 
-def sure(limit: Any, state: Situation, rule: Any) -> Callable[[Given], Sure]:
-    return lambda given: Sure(0)
-
-
 def ending(limit: Law, state: Situation, rule: Any) -> Callable[[Given], Sure | Ending]:
     part = Sure(0) if rule.blind else Ending(np.array(limit.table.values, np.float64))
     return lambda given: part

@@ -159,11 +159,8 @@ def _opt(policy: policies.Opt, state: Situation) -> Rule | None:
         return None
     solved, seen = optimal_table(state.bandit, from_root=False)
     values = planning_root(state.belief).values
-
-    def make(state: Situation) -> Any:
-        return tables.Optimal(solved.kind, solved.table, solved.ranks)
-
-    return Rule(make, family=lambda *_: counts(seen, values))
+    part = tables.Optimal(solved.kind, solved.table, solved.ranks)
+    return Rule(lambda state: part, family=lambda *_: counts(seen, values))
 
 
 def _fh_gittins(policy: policies.FHGittins, state: Situation) -> Rule | None:
@@ -186,11 +183,10 @@ def _lagrangian(policy: policies.LagrangianIndex, state: Situation) -> Rule | No
     seen = np.stack([losses, wins], axis=1)
     coins = np.tile([0.0, 1.0], (state.num_arms, 1))
     fields = (solved.index, solved.pull, solved.group, solved.tie_tolerance)
-
-    def make(state: Situation) -> Any:
-        return tables.Lagrangian(*fields, policy.tie == "optimal", np.empty_like(wins))
-
-    return Rule(make, family=lambda *_: counts(seen, coins))
+    return Rule(
+        lambda state: tables.Lagrangian(*fields, policy.tie == "optimal", np.empty_like(wins)),
+        family=lambda *_: counts(seen, coins),
+    )
 
 
 # ------------------------------------------------------------------ by penalty
@@ -251,10 +247,10 @@ def _v_solo(penalty: VSolo, state: Situation) -> Rule | None:
         return None
     code, scale = state.belief.kernel_state()[0], penalty.scale_for(state.num_arms)
 
-    def make(state: Situation) -> Any:
-        return v_solo.v_solo(state.num_arms, state.remaining, code, scale, penalty.level)
-
-    return Rule(make, frozenset({"path"}))
+    form = code, scale, penalty.level
+    return Rule(
+        lambda state: v_solo.v_solo(state.num_arms, state.remaining, *form), frozenset({"path"})
+    )
 
 
 _Maker = Callable[[Any, Situation], Rule | None]

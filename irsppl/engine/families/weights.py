@@ -56,19 +56,6 @@ def atom_of(values: Floats, arm: int, reward: float) -> int:
 
 
 @njit(**KERNEL)
-def _first_over(sums: Floats, level: float) -> int:
-    """The first place whose running sum exceeds ``level``; the last one at most."""
-    low, high = 0, sums.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        if sums[middle] > level:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@njit(**KERNEL)
 def find(weights: Floats, sums: Floats, level: float) -> int:
     """The point in which the running sum of the weights comes to exceed ``level``.
 
@@ -90,9 +77,12 @@ def find(weights: Floats, sums: Floats, level: float) -> int:
 
 @njit(**KERNEL)
 def _atom(law: Floats, level: float) -> int:
-    """The same; few places are counted, because nobody could foresee the branches of a search."""
+    """The first place whose running sum exceeds ``level``; the last one at most.
+
+    Few places are counted, because nobody could foresee the branches of a search.
+    """
     if law.size > COUNTED:
-        return _first_over(law, level)
+        return first_above(law, level, 0, law.size - 1)
     below = 0
     for r in range(law.size):
         below += np.int64(law[r] <= level)
@@ -467,7 +457,7 @@ def dot(x: NDArray, y: NDArray) -> float:
 
 
 @njit(**KERNEL)
-def first_above(mu: Singles, lam: float, low: int, high: int) -> int:
+def first_above(mu: Singles | Floats, lam: float, low: int, high: int) -> int:
     """The first of mu[low:high] above lam; high where none is."""
     while low < high:
         middle = (low + high) // 2
