@@ -14,7 +14,7 @@ import numpy as np
 
 from irsppl.engine import verbs
 from irsppl.engine.densities import add_row
-from irsppl.engine.families.cloud import choose_in, put_weights, start_cloud, weigh, weigh_known
+from irsppl.engine.families.cloud import choose_in, put_weights, start_cloud, weigh
 from irsppl.engine.families.weights import atom_of, fits, largest
 from irsppl.engine.limits import Delayed, Prompt, Waiting
 from irsppl.engine.verbs import implements, verb
@@ -197,7 +197,8 @@ def advance(
                         break
                     continue
                 atom = atom_of(clouds.values, arm, inbox.rewards[s, i])
-                _judge(stage, s, weigh_known(clouds, s, arm, atom, enough), enough)
+                known = clouds.likelihood[clouds.slot[s], arm, atom]
+                _judge(stage, s, weigh(clouds, s, arm, known, enough), enough)
                 if stage.status[s] != RUNNING:
                     break
             if stage.status[s] != RUNNING:

@@ -335,12 +335,6 @@ def weigh(clouds: Any, s: int, arm: int, row: Any, least: float) -> float:
 
 
 @njit(**INLINE)
-def weigh_known(clouds: Any, s: int, arm: int, atom: int, least: float) -> float:
-    """The same with one of the arm's few rewards."""
-    return weigh(clouds, s, arm, clouds.likelihood[clouds.slot[s], arm, atom], least)
-
-
-@njit(**INLINE)
 def put_weights(clouds: Any, s: int, arm: int, weights: Any) -> None:
     """Of the cloud's points, adding to one; those beyond weigh nothing."""
     own = clouds.weights[s, _own(clouds, arm)]

@@ -20,7 +20,7 @@ from irsppl.engine.situation import NaturalState
 from irsppl.engine.verbs import implements, verb
 from irsppl.inner.cpu import families, laws
 from irsppl.inner.cpu import rng as random
-from irsppl.inner.cpu.special import TINY, beta_start, expected_gain
+from irsppl.inner.cpu.special import TINY, beta_start, expected_gain, gain
 
 # xi0, nu0, sd [K]: the first state, and the noise of Gaussian rewards; xi, nu [K]: the state now.
 # futures [K, T, M], drawn [K], tail, theta [K, M]: each arm's futures, as far as they have been
@@ -196,8 +196,7 @@ def _(family, arm, xi, nu, lam):
 def _futures(kind: Any, code: int) -> None:
     @implements(_cursor_at, kind)
     def _(family, arm, xi, nu, lam):
-        gain = expected_gain(code, xi, nu, family.sd[arm], lam)
-        return xi / nu, gain, xi, nu, 0.0, 0.0
+        return xi / nu, expected_gain(code, xi, nu, family.sd[arm], lam), xi, nu, 0.0, 0.0
 
     @implements(verbs.begin, kind)
     def _(family, arm, lam, node):
@@ -214,7 +213,7 @@ def _futures(kind: Any, code: int) -> None:
 def _laws(kind: Any, code: int) -> None:
     @implements(verbs.gain, kind)
     def _(family, arm, lam):
-        return laws.gain(code, family.xi[arm], family.nu[arm], lam)
+        return gain(code, family.xi[arm], family.nu[arm], lam)
 
     @implements(verbs.quantile, kind)
     def _(family, arm, level, z, floor, start):

@@ -68,12 +68,6 @@ def student(
     return gain, above, density / scale
 
 
-@njit(**KERNEL)
-def student_gain(mean: float, precision: float, shape: float, rate: float, lam: float) -> float:
-    """E[(mu - lam)+] alone."""
-    return student(mean, precision, shape, rate, lam)[0]
-
-
 @implements(verbs.reset, NormalInverseGamma)
 def _(family):
     for i in range(4):
@@ -211,7 +205,7 @@ def _(family, horizon):
         mean, kappa, shape, rate = now[0, a], now[1, a], now[2, a], now[3, a]
         lo = min(lo, mean)
         d = math.sqrt(rate / (shape * kappa))
-        while horizon * student_gain(mean, kappa, shape, rate, mean + d) >= d:
+        while horizon * student(mean, kappa, shape, rate, mean + d)[0] >= d:
             d *= 2.0
         hi = max(hi, mean + d)
     return lo, hi
@@ -221,7 +215,7 @@ def _(family, horizon):
 def _(family, arm, lam, node):
     now = family.now
     mean, kappa, shape, rate = now[0, arm], now[1, arm], now[2, arm], now[3, arm]
-    return mean, student_gain(mean, kappa, shape, rate, lam), kappa, shape, rate
+    return mean, student(mean, kappa, shape, rate, lam)[0], kappa, shape, rate
 
 
 one_by_one(NormalInverseGamma)
@@ -241,4 +235,4 @@ def _(family, rng, arm, at, lam, cursor):
     rate += 0.5 * kappa * gap * gap / (kappa + 1.0)
     kappa += 1.0
     shape += 0.5
-    return mean, student_gain(mean, kappa, shape, rate, lam), kappa, shape, rate
+    return mean, student(mean, kappa, shape, rate, lam)[0], kappa, shape, rate

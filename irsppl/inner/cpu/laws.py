@@ -27,22 +27,6 @@ def law(family: int, xi: float, nu: float, x: float) -> tuple[float, float]:
 
 
 @njit(**KERNEL)
-def gain(family: int, xi: float, nu: float, lam: float) -> tuple[float, float]:
-    """E[(mu - lam)^+] and P(mu > lam), ``lam > 0``."""
-    m = xi / nu
-    if family == BETA_BERNOULLI:
-        below, p = beta_start(xi, nu - xi, lam)
-        return (m - lam) * (1.0 - below) + p / nu, 1.0 - below
-    if family == GAMMA_POISSON:
-        _, above, p = gamma_start(xi, nu * lam)
-        return (m - lam) * above + m * p, above
-    x = xi / lam
-    lower, _, p = gamma_start(nu, x)
-    # P(nu + 1, x) = P(nu, x) - x^nu e^-x / Gamma(nu + 1), and mu > lam where theta < x.
-    return (m - lam) * lower + lam * p, lower - p
-
-
-@njit(**KERNEL)
 def quantile(family: int, xi: float, nu: float, level: float, start: float) -> float:
     """x with CDF(x) = ``level``, by Newton's method kept inside a shrinking bracket."""
     lo = 0.0

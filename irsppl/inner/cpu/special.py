@@ -188,6 +188,22 @@ def gamma_start(a: float, x: float) -> tuple[float, float, float]:
 
 
 @njit(**KERNEL)
+def gain(family: int, xi: float, nu: float, lam: float) -> tuple[float, float]:
+    """E[(mu - lam)^+] and P(mu > lam), ``lam > 0``."""
+    m = xi / nu
+    if family == BETA_BERNOULLI:
+        below, p = beta_start(xi, nu - xi, lam)
+        return (m - lam) * (1.0 - below) + p / nu, 1.0 - below
+    if family == GAMMA_POISSON:
+        _, above, p = gamma_start(xi, nu * lam)
+        return (m - lam) * above + m * p, above
+    x = xi / lam
+    lower, _, p = gamma_start(nu, x)
+    # P(nu + 1, x) = P(nu, x) - x^nu e^-x / Gamma(nu + 1), and mu > lam where theta < x.
+    return (m - lam) * lower + lam * p, lower - p
+
+
+@njit(**KERNEL)
 def expected_gain(family: int, xi: float, nu: float, sd: float, lam: float) -> float:
     """E[(mu - lam)^+] of one arm in belief (xi, nu): Gamma less ``lam``.
 
@@ -206,11 +222,4 @@ def expected_gain(family: int, xi: float, nu: float, sd: float, lam: float) -> f
         return m - lam + v * normal_excess((m - lam) / v)
     if lam <= 0.0:
         return m - lam
-    if family == BETA_BERNOULLI:
-        below, p = beta_start(xi, nu - xi, lam)
-        return (m - lam) * (1.0 - below) + p / nu
-    if family == GAMMA_POISSON:
-        _, upper, p = gamma_start(xi, nu * lam)
-        return (m - lam) * upper + m * p
-    lower, _, p = gamma_start(nu, xi / lam)
-    return (m - lam) * lower + lam * p
+    return gain(family, xi, nu, lam)[0]
