@@ -23,7 +23,7 @@ from irsppl.beliefs import BetaBernoulli, Conjugate, ExactLaws, ExactMax, Normal
 from irsppl.inner.laws import Discrete
 from irsppl.outcomes import Outcome
 from irsppl.penalties._payoffs import HostPayoff, Inner, Payoff
-from irsppl.penalties.arrivals import periods_of
+from irsppl.penalties.arrivals import at_each, periods_of
 
 Values = Float[np.ndarray, " S"]
 
@@ -259,9 +259,7 @@ def after_pending_batch(bandit: Bandit, rewards: Float[Array, "S K N"]) -> Float
 
 
 def _start_rows(path: Array, start: Array) -> Array:
-    size = path.shape[1]
-    index = jnp.minimum(jnp.arange(size)[None, :] + start[:, None], size - 1)
-    return jnp.take_along_axis(path, index, axis=1)
+    return at_each(path, jnp.arange(path.shape[1])[None, :] + start[:, None])
 
 
 def lattice_after_pending(bandit: Bandit, table: Array, first: int = 0) -> Array:

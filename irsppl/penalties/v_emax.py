@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from irsppl.bandit import Bandit
 from irsppl.beliefs import InKernels, lattice
@@ -39,8 +38,18 @@ class VEMax(TwoForms):
         future, size = belief.along(outcome.rewards), outcome.rewards.shape[1] + 1
         means = lattice_after_pending(bandit, future.means(lattice(bandit.num_arms, size)), first=1)
         gamma = lattice_after_pending(bandit, future.expected_best())
-        periods = self.periods(bandit, outcome)
-        return PerCounts(emax_payoffs(means, gamma, periods, self.weights(bandit)))
+        weights = self.weights(bandit)
+        period = sum(jnp.meshgrid(*[jnp.arange(size)] * bandit.num_arms, indexing="ij"))
+        left = (self.periods(bandit, outcome) - 1 - period).astype(gamma.dtype)
+        if weights is not None:
+            later = jnp.cumsum(weights[::-1])[::-1] - weights
+            left = jnp.take(later, period, mode="fill", fill_value=0)
+            means = means * at_periods(weights, means)
+        payoffs = []
+        for arm in range(bandit.num_arms):
+            following = jnp.take(gamma, jnp.minimum(jnp.arange(size) + 1, size - 1), axis=arm)
+            payoffs.append(means[arm] + left * (gamma - following))
+        return PerCounts(jnp.stack(payoffs))
 
     def host_values(self, bandit: Bandit, outcomes: Outcome) -> np.ndarray:
         from irsppl.inner.cpu.emax import emax_batch_2
@@ -49,24 +58,3 @@ class VEMax(TwoForms):
         assert isinstance(belief, InKernels)
         rewards = np.asarray(outcomes.rewards)[:, :, : int(bandit.remaining)]
         return emax_batch_2(*belief.kernel_state(), np.ascontiguousarray(rewards))[0]
-
-
-def emax_payoffs(
-    means: Float[Array, "K ..."],
-    gamma: Float[Array, "..."],
-    horizon: Array,
-    weights: Float[Array, " N"] | None = None,
-) -> Float[Array, "K ..."]:
-    """Payoff of one more pull of each arm at each count vector, `[K] + [N] * K`."""
-    num_arms, size = means.shape[:2]
-    period = sum(jnp.meshgrid(*[jnp.arange(size)] * num_arms, indexing="ij"))
-    left = (horizon - 1 - period).astype(gamma.dtype)
-    if weights is not None:
-        later = jnp.cumsum(weights[::-1])[::-1] - weights
-        left = jnp.take(later, period, mode="fill", fill_value=0)
-        means = means * at_periods(weights, means)
-    payoffs = []
-    for arm in range(num_arms):
-        following = jnp.take(gamma, jnp.minimum(jnp.arange(size) + 1, size - 1), axis=arm)
-        payoffs.append(means[arm] + left * (gamma - following))
-    return jnp.stack(payoffs)
