@@ -254,8 +254,6 @@ def compositions(total: int, parts: int) -> np.ndarray | None:
     bars = itertools.combinations(range(total + parts - 1), parts - 1)
     edges = np.array(list(bars), int).reshape(-1, parts - 1)
     edges = np.pad(edges, ((0, 0), (1, 1)), constant_values=(-1, total + parts - 1))
-    edges[:, 0] = -1
-    edges[:, -1] = total + parts - 1
     return np.diff(edges, axis=1) - 1
 
 

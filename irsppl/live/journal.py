@@ -8,17 +8,14 @@ from typing import NamedTuple
 
 from irsppl.live.codec import DamagedError
 
-# What can happen. `period` is the number of the decision that an event is about.
-KINDS = ("ask", "tell", "correct", "expire", "add", "retire", "model")
-
 
 class Event(NamedTuple):
     """One line of the journal; what does not belong to its kind is None."""
 
     seq: int  # 0, 1, 2, ...
-    kind: str
+    kind: str  # ask, tell, correct, expire, add, retire or model
     at: float  # wall time, seconds since 1970
-    period: int | None = None
+    period: int | None = None  # number of the decision that it is about
     arm: int | None = None
     reward: float | None = None
     propensity: float | None = None
