@@ -140,6 +140,7 @@ class Arms(abc.ABC):
 
 def leave_out_products(cdfs: np.ndarray) -> np.ndarray:
     """[S, K, E] -> [S, K, E]: for each arm the product over all the others."""
+    cdfs = np.asarray(cdfs, np.float64)
     products, after = np.ones_like(cdfs), np.ones_like(cdfs[:, 0])
     for a in range(1, cdfs.shape[1]):
         np.multiply(products[:, a - 1], cdfs[:, a - 1], out=products[:, a])
