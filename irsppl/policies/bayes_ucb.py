@@ -52,8 +52,8 @@ def quantiles(belief: Belief, level: ArrayLike) -> Float[Array, " K"]:
     if isinstance(belief, NormalNormal):
         return mean + sd * ndtri(jnp.asarray(level, mean.dtype))
     # Quantiles of points are points, as in kernels, whatever their CDF is between them.
-    on_points = isinstance(belief, PointBelief)
-    below = at_each_arm(belief, partial(PointBelief.cdf, belief) if on_points else belief.cdf)
+    cdf = partial(PointBelief.cdf, belief) if isinstance(belief, PointBelief) else belief.cdf
+    below = at_each_arm(belief, cdf)
     return largest_worth(
         lambda x: jnp.where(below(x) < level, 1, -1), mean - sd, mean + room(mean, 4 * sd)
     )
