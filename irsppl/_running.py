@@ -7,6 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+# Standard errors by which the mean of a sample may miss the mean of zero that it is known to have.
+FARTHEST = 8
+# Samples that the spread of a column has to rest on, (sum x^2)^2 / sum x^4.
+_FEWEST = 20
+
 
 class RunningMean:
     """The mean of samples, steadied by control variates of mean 0, and its standard error.
@@ -20,6 +25,7 @@ class RunningMean:
         self.count = 0
         self.origin = 0.0  # the first sample: samples that are all alike have no spread at all
         self.factor: np.ndarray | None = None
+        self.squares = self.fourths = np.zeros(())  # of the controls, summed
 
     def add(self, samples: np.ndarray, controls: Sequence[np.ndarray] = ()) -> None:
         """samples [S], and as many controls [S] as ever before."""
@@ -28,6 +34,9 @@ class RunningMean:
             self.origin = float(samples[0])
         apart = np.asarray(samples, np.float64) - self.origin
         block = np.stack([ones, *controls, apart], axis=1)
+        squares = block[:, 1:-1] ** 2
+        self.squares = self.squares + squares.sum(axis=0)
+        self.fourths = self.fourths + (squares**2).sum(axis=0)
         if self.factor is not None:
             block = np.concatenate([self.factor, block])
         self.factor = np.asarray(np.linalg.qr(block, mode="r"))
@@ -46,7 +55,11 @@ class RunningMean:
         spreads = np.linalg.norm(factor[1:, 1:-1], axis=0)  # about the mean: less the first row
         # Fitting a slope costs a degree of freedom each; too few samples would not pay for it.
         enough = self.count >= 20 * len(spreads)
-        used = np.flatnonzero((spreads > 1e-12 * norms[1:-1]) & enough)
+        # A column that is so far from its mean of zero, or whose spread so few samples make, shows
+        # rounding, or lacks events that are too rare to be seen: a fit would not know of them.
+        sound = math.sqrt(self.count) * np.abs(factor[0, 1:-1]) < FARTHEST * spreads
+        sound &= self.squares**2 > _FEWEST * self.fourths
+        used = np.flatnonzero((spreads > 1e-12 * norms[1:-1]) & sound & enough)
         scale = np.concatenate([[math.sqrt(self.count)], spreads[used]])
         # Columns of one length. Controls that say the same but for rounding: a fit to the rounding
         # would bias the mean, hence the limit on how unlike the columns must be.

@@ -19,6 +19,10 @@ from irsppl.simulation import name_policies, simulate
 
 # A normal interval from fewer would promise more than it holds.
 FEWEST = 30
+APPROXIMATE = (
+    "The bound is approximate: data have moved the particles that it is computed from, and their "
+    "own error is not part of its standard error"
+)
 
 
 class Estimate(float):
@@ -56,6 +60,8 @@ class Certificate:
     upper: Estimate
     reason: str | None = None
     more: str | None = None  # what a tighter bound would cost
+    # The bound is computed from particles that data have moved: nearly one, not one for sure.
+    approximate: bool = False
 
     @property
     def gap(self) -> Estimate:
@@ -91,10 +97,11 @@ class Certificate:
             return f"{head}. {self.reason}"
         low, high = self.interval(0.95)
         surely = math.floor(1000 * min(low, 1.0)) / 1000  # rounded down, as a promise is
-        return (
+        said = (
             f"{head}: with 97.5% confidence {self.policy} earns at least {surely:.1%} of the "
             f"optimum (estimate {self.ratio:.2%}, 95% interval {low:.2%} to {high:.2%})"
         )
+        return f"{said}. {APPROXIMATE}" if self.approximate else said
 
     def __repr__(self) -> str:
         return f"Certificate({self})"
@@ -182,7 +189,7 @@ def certify(
     if not upper.value > 0:
         reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
     found = Estimate(value, error), Estimate(upper.value, upper.stderr)
-    return Certificate(label, upper.penalty, *found, reason, more)
+    return Certificate(label, upper.penalty, *found, reason, more, upper.approximate)
 
 
 def _more_effort(bandit: Bandit, effort: str, num_samples: int) -> str | None:

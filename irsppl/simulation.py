@@ -400,6 +400,15 @@ def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
     for constraint in bandit.limits:
         if constraint.draws and getattr(outcomes, constraint.draws) is None:
             raise ValueError(f"outcomes must have {constraint.draws} for a bandit like this one")
+    bandit.belief.check_reward(np.arange(bandit.num_arms)[None, :, None], outcomes.rewards)
+    truth, ends = np.asarray(outcomes.means, np.float64), bandit.belief.reward_range()
+    low, high = (-np.inf, np.inf) if ends is None else (np.asarray(end) for end in ends)
+    slack = 1e-6 * (1 + np.abs(truth))
+    if not np.all((truth >= low - slack) & (truth <= high + slack)):
+        raise ValueError(
+            f"outcomes: means must be numbers, and lie between the least and the largest reward, "
+            f"{low} and {high}, got {truth.min():g} to {truth.max():g}"
+        )
     return shape[0]
 
 

@@ -212,3 +212,33 @@ def test_off_policy_estimates_are_unbiased():
         z = np.mean(gap) / (np.std(gap, ddof=1) / math.sqrt(len(gap)))
         assert abs(z) < 4.2, (name, z)
     assert 0.88 <= np.mean(covered) <= 0.98
+
+
+def test_decisions_before_an_arm_came_and_after_it_left_do_not_count(tmp_path):
+    """Eight runs; 4 standard errors for each of four means."""
+    truth, found = {"a": 0.3, "b": 0.6, "c": 0.9}, []
+    for seed in range(8):
+        bandit = irsppl.Bandit(irsppl.BetaBernoulli([1, 1], [1, 1]), 300, labels=["a", "b"])
+        path = tmp_path / f"{seed}.db"
+        experiment = irsppl.Experiment.create(path, bandit, policy="ts", seed=seed, floor=0.2)
+        rng = np.random.default_rng(seed)
+
+        def go(count, experiment=experiment, rng=rng):
+            with experiment.together():
+                for _ in range(count):
+                    decision = experiment.ask()
+                    experiment.tell(decision.id, int(rng.random() < truth[decision.label]))
+
+        go(60)
+        experiment.add_arm(irsppl.BetaBernoulli([1], [1]), label="c")
+        go(100)
+        late, mixed = experiment.evaluate("c"), experiment.evaluate({"a": 0.5, "c": 0.5})
+        experiment.retire_arm("a")
+        go(40)
+        early = experiment.evaluate("a")
+        experiment.close()
+        assert (late["ips"].decisions, late["ips"].left_out) == (100, 60)
+        assert (early["dr"].decisions, early["dr"].left_out) == (160, 40)
+        found.append([late["ips"].value, late["dr"].value, mixed["ips"].value, early["ips"].value])
+    errors = np.std(found, axis=0, ddof=1) / math.sqrt(8)
+    assert np.all(np.abs(np.mean(found, axis=0) - [0.9, 0.9, 0.6, 0.3]) < 4 * errors)

@@ -137,3 +137,29 @@ def test_the_law_of_a_mean_is_smooth_between_nodes():
     for score in (-2.0, -0.7, 0.0, 0.3, 1.6):
         at = math.exp(centre + score * sd + 0.125)
         assert float(belief.cdf(at)[0]) == pytest.approx(special.ndtr(score), abs=2e-3)
+
+
+# ---- fits to what a pilot does not show
+
+
+@pytest.mark.parametrize(
+    ("belief", "horizon"),
+    [
+        (irsppl.GammaPoisson([1.0, 0.5, 3.0], [1.0, 0.1, 2.0]), 1),
+        (irsppl.BetaBernoulli([1e5, 1.0], [1.0, 1e5]), 5),
+        (irsppl.BetaBernoulli([1.0, 1e3], [1e3, 1.0]), 5),
+        (irsppl.BetaBernoulli([20.0, 10.0], [5.0, 15.0]), 8),
+    ],
+    ids=["one period", "surest", "sure", "nearly sure"],
+)
+def test_where_there_is_nothing_to_learn_a_fitted_bound_is_the_best_mean(belief, horizon):
+    """4 standard errors; coefficients of 1e10, which bet on what no future showed, gave 5e-5."""
+    bandit = irsppl.Bandit(belief, horizon)
+    truth = horizon * float(belief.predictive_mean().max())
+    found = irsppl.bound(bandit, "irs.v-fit", num_samples=1000)
+    assert abs(found.value - truth) < 4 * found.stderr + 1e-4 * truth
+    assert np.abs(found.fitted["coefficients"]).max() <= 100
+    certificate = irsppl.certify(
+        irsppl.Bandit(belief, 1), "greedy", effort="best", num_samples=40, num_replications=40
+    )
+    assert certificate.ratio == pytest.approx(1, abs=1e-3)

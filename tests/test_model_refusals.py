@@ -11,6 +11,7 @@ import pytest
 from numpyro import handlers
 from numpyro.distributions import constraints
 
+import irsppl
 from irsppl.models import read_arm
 
 sample, plate = numpyro.sample, numpyro.plate
@@ -163,6 +164,26 @@ def test_refused_rewards():
         observe(dist.Delta(sample("x", dist.Normal(0.0, 1.0))), reward)
 
     refuse(noiseless, "has no noise")
+
+
+def test_means_that_are_right_on_average_only_are_refused():
+    """Given nothing they are; given the latents, or the arm, they are not."""
+
+    def level(reward=None):
+        observe(dist.Normal(sample("x", dist.Normal(0.0, 1.0)), 1.0), reward)
+
+    for wrong in (-1.0, 0.0, 2.0):
+        with pytest.raises(ValueError, match="mean= does not give the mean reward of arm 0"):
+            irsppl.from_numpyro(level, 2, mean=lambda latents, c=wrong: c * latents["x"])
+    irsppl.from_numpyro(level, 2, mean=lambda latents: latents["x"])
+
+    def two(arm, reward=None):
+        x = sample("x", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
+        observe(dist.Normal(x[arm], 1.0), reward)
+
+    with pytest.raises(ValueError, match=r"mean= does not give the mean reward of arm 0.*the mean"):
+        irsppl.from_numpyro_joint(two, 2, mean=lambda latents, arm: latents["x"][1 - arm])
+    irsppl.from_numpyro_joint(two, 2, mean=lambda latents, arm: latents["x"][arm])
 
 
 def test_refused_means():

@@ -13,6 +13,7 @@ import pytest
 import irsppl
 from irsppl.beliefs import BetaBernoulli, NormalNormal, for_simulation, lattice
 from irsppl.beliefs.particles import JointParticles, Particles
+from irsppl.live.advice import advise
 from irsppl.penalties import PENALTIES
 from irsppl.penalties.control_variates import set_controls
 
@@ -212,6 +213,11 @@ def test_conjugate_models_agree_through_quadrature_and_particles():
     assert cloud.is_approximate and "rejuvenations" in repr(cloud)
     estimate = irsppl.bound(irsppl.Bandit(cloud, 5), "irs.ff", num_samples=50)
     assert estimate.approximate and "approximate" in str(estimate)
+    for told in (
+        irsppl.certify(irsppl.Bandit(cloud, 5), "greedy", "irs.ff", 0, 30, 30),
+        advise(irsppl.Bandit(cloud, 5), num_samples=50),
+    ):
+        assert told.approximate and "The bound is approximate" in str(told)
 
 
 def test_enumeration_is_exact():

@@ -48,3 +48,15 @@ def test_samples_all_alike_have_no_error_and_a_single_one_has_none_to_tell():
 
 def test_what_is_not_a_number_stays_one():
     assert all(map(math.isnan, in_blocks(np.array([1.0, np.inf, 2.0]), [], [])))
+
+
+def test_columns_of_rounding_and_of_events_too_rare_to_be_seen_are_left_alone():
+    """Each would take the mean with it: the one stands for it, the other knows three samples."""
+    rng = np.random.default_rng(5)
+    samples = 7.0 + rng.normal(size=1000)
+    plain = samples.mean(), samples.std(ddof=1) / math.sqrt(1000)
+    rounding = 1e-9 + 1e-10 * rng.normal(size=1000)
+    rare = np.where(np.arange(1000) < 3, 50.0, -0.1)
+    assert in_blocks(samples, [rounding, rare], [400]) == pytest.approx(plain, rel=1e-12)
+    often = np.where(np.arange(1000) % 20 == 0, 19.0, -1.0)
+    assert in_blocks(samples + often, [often], [400])[1] == pytest.approx(plain[1], rel=0.01)

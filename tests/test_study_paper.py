@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 import irsppl
+from irsppl._fields import changed
 from irsppl.penalties import PENALTIES
 from irsppl.policies import POLICIES
 from irsppl.studies import STUDIES, comparison, parse_arms, run_study, study_table
@@ -177,3 +178,7 @@ def test_futures_given_by_hand_must_fit_the_bandit():
         irsppl.simulate(bandit, ["greedy"], outcomes=short)
     with pytest.raises(ValueError, match="cannot both"):
         irsppl.simulate(bandit, ["greedy"], means=[0.0, 1.0], outcomes=drawn)
+    with pytest.raises(ValueError, match="reward of a Bernoulli arm must be 0 or 1"):
+        irsppl.simulate(bandit, ["greedy"], outcomes=changed(drawn, rewards=drawn.rewards + 1))
+    with pytest.raises(ValueError, match=r"means must .* between the least and the largest"):
+        irsppl.simulate(bandit, ["greedy"], outcomes=changed(drawn, means=drawn.means + 1))

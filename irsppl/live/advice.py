@@ -14,7 +14,7 @@ from irsppl._checks import as_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, InKernels
 from irsppl.bounds import Bounds, bound
-from irsppl.certificates import default_penalties
+from irsppl.certificates import APPROXIMATE, default_penalties
 from irsppl.inner.cpu import families
 from irsppl.penalties.base import total_weight
 from irsppl.policies.paths import seeds_of
@@ -56,6 +56,7 @@ class Advice:
     loss: float
     loss_95: float
     history: tuple[dict[str, float], ...] = ()
+    approximate: bool = False  # the bound is (see `irsppl.Certificate`)
 
     @property
     def share(self) -> float:
@@ -79,6 +80,7 @@ class Advice:
         if earlier:
             then = earlier[-1]
             words += f" At period {then['period']:.0f} it was {then['loss']:.3g} at most."
+        words += f" {APPROXIMATE}." if self.approximate else ""
         if self.share < 0.01:
             return words + " Little can be gained by going on."
         return words + " Going on may be worth it."
@@ -135,6 +137,7 @@ def advise(
         loss=max(0.0, most.value + 2 * most.stderr - value),
         loss_95=stop.loss_95,
         history=history,
+        approximate=most.approximate,
     )
 
 

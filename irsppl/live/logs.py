@@ -65,7 +65,9 @@ def open_bandit(log: Any, num_arms: int) -> dict[str, Any]:
 class OffPolicy:
     """Mean reward per decision of another policy, estimated from the log.
 
-    effective: decisions that the weights are worth, (sum w)^2 / sum w^2.
+    effective: decisions that the weights are worth, (sum w)^2 / sum w^2. left_out: decisions with a
+    reward that are not used, because an arm of the target was not open then: not added yet, or
+    retired.
     """
 
     method: str
@@ -73,6 +75,7 @@ class OffPolicy:
     stderr: float
     decisions: int
     effective: float
+    left_out: int = 0
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval, Student's t with as many degrees as effective decisions less one."""
@@ -125,21 +128,28 @@ def evaluate(
     plan = None if policy is None else plan_for(policy, seed, 0.0, start)
     state = State(start, library)
     rows: list[tuple[float, float, float, float]] = []  # weight, reward, q of the arm, q of target
+    left_out = 0
     for event in events:
         if event.kind == "ask" and event.period in final:
             assert event.arm is not None and event.propensity is not None
             means = _means(state)
             shares = fixed if plan is None else decide(plan, state).shares
             assert shares is not None
-            shares = shares[: len(means)]
-            reward = final[event.period]
-            assert reward is not None
-            weight = float(shares[event.arm]) / event.propensity
-            rows.append((weight, reward, float(means[event.arm]), float(shares @ means)))
+            if set(np.flatnonzero(shares)) <= set(state.open_arms):
+                shares, reward = shares[: len(means)], final[event.period]
+                assert reward is not None
+                weight = float(shares[event.arm]) / event.propensity
+                rows.append((weight, reward, float(means[event.arm]), float(shares @ means)))
+            else:
+                left_out += 1
         state.apply(event)
     if len(rows) < 2:
-        raise ValueError(f"an estimate needs two rewards at least, the log has {len(rows)}")
-    return _estimates(np.array(rows))
+        raise ValueError(
+            f"an estimate needs two rewards at least, the log has {len(rows)}"
+            + f" of decisions at which all arms of the target were open ({left_out} others)"
+            * bool(left_out)
+        )
+    return _estimates(np.array(rows), left_out)
 
 
 def _means(state: State) -> np.ndarray:
@@ -149,7 +159,7 @@ def _means(state: State) -> np.ndarray:
     return np.asarray(state.held.current().predictive_mean(), np.float64)
 
 
-def _estimates(rows: Float[np.ndarray, "n 4"]) -> dict[str, OffPolicy]:
+def _estimates(rows: Float[np.ndarray, "n 4"], left_out: int) -> dict[str, OffPolicy]:
     weight, reward, q_played, q_target = rows.T
     many = len(rows)
     plain = weight * reward
@@ -162,8 +172,9 @@ def _estimates(rows: Float[np.ndarray, "n 4"]) -> dict[str, OffPolicy]:
     worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
     spread = error(weight * (reward - ratio)) / total if total > 0 else float("nan")
+    told = many, worth, left_out
     return {
-        "ips": OffPolicy("inverse propensity", float(plain.mean()), error(plain), many, worth),
-        "snips": OffPolicy("self-normalised", float(ratio), spread, many, worth),
-        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), many, worth),
+        "ips": OffPolicy("inverse propensity", float(plain.mean()), error(plain), *told),
+        "snips": OffPolicy("self-normalised", float(ratio), spread, *told),
+        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), *told),
     }

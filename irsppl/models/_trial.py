@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,6 +21,10 @@ from irsppl.models._tails import quick
 _TRIALS = 4096
 # A numerical mean less accurate than this (relative to the spread of rewards) is refused.
 _MEAN_TOLERANCE = 1e-2
+# A user's mean is refused where it misses by so many standard errors given something: large, for
+# rewards may have long tails and many things are looked at.
+_LARGEST_SCORE = 8
+_MOST_ELEMENTS = 16  # of a latent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +156,27 @@ def _check_user_mean(trial: Trial, say: str) -> None:
             say + f"mean= does not give the mean reward: over prior draws it averages "
             f"{np.mean(trial.means):.4g}, the rewards drawn average {np.mean(trial.rewards):.4g}"
         )
+    # What a right mean leaves has mean zero whatever the latents are, for each arm: along the mean
+    # itself, and along each latent. Ranks, because a latent may have any law.
+    columns = [("the mean itself", trial.means), *_elements(trial.params)]
+    for arm in np.unique(trial.arms):
+        here = trial.arms == arm
+        for what, column in columns:
+            rest, along = gap[here], np.argsort(np.argsort(column[here])) / here.sum() - 0.5
+            rest = rest * np.where(np.ptp(column[here]) > 0, along, 0.0)
+            error = np.sqrt(np.sum(rest**2)) + 1e-6 * np.sum(np.abs(trial.means[here]))
+            if abs(np.sum(rest)) > _LARGEST_SCORE * error:
+                raise ValueError(
+                    say + f"mean= does not give the mean reward of arm {arm}: what rewards drawn "
+                    f"from the model have beyond it goes with {what}"
+                )
+
+
+def _elements(params: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Elements of the latents, `[S]` each."""
+    for name, draws in params.items():
+        for column in draws.reshape(len(draws), -1).T[:_MOST_ELEMENTS]:
+            yield f"the latent {name!r}", column
 
 
 def _concrete_laws(model: ArmModel, trial: Trial, index: int) -> Visit:

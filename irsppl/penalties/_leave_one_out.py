@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from irsppl._checks import is_concrete
+from irsppl._running import FARTHEST
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Conjugate, JointPoints, LinearGaussian, Points
 from irsppl.outcomes import Outcome, block_size, blocks
@@ -186,6 +187,8 @@ class Pilot(Generic[Seen]):
 
     def intercept(self, more: list[np.ndarray]) -> np.ndarray:
         """[S]; more: further columns of mean zero."""
-        columns = [c / spread for c in self.columns + more if (spread := c.std()) > 0]
+        each = [(c, c.std(), abs(c.mean()) * np.sqrt(self.count)) for c in self.columns + more]
+        # As in `RunningMean`: columns of rounding, or of events too rare to be seen, help nobody.
+        columns = [c / spread for c, spread, far in each if far < FARTHEST * spread]
         design = np.stack([np.ones(self.count), *columns], axis=1)
         return np.linalg.pinv(design, rcond=1e-4)[0]

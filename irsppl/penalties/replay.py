@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from irsppl import beliefs
+from irsppl._running import FARTHEST
 from irsppl.bandit import Bandit
 from irsppl.inner.leave_one_out import options
 from irsppl.outcomes import Outcome
@@ -79,7 +80,7 @@ def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """
     spread, offset = columns.std(axis=0), np.abs(columns.mean(axis=0))
     # So far from its mean of zero, a column shows rounding instead of luck.
-    sound = offset * np.sqrt(len(raw)) < 8 * spread
+    sound = offset * np.sqrt(len(raw)) < FARTHEST * spread
     used = columns[:, sound] / spread[sound]
     if len(raw) < 20 * max(used.shape[1], 1) or not used.shape[1]:
         return raw
