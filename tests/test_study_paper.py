@@ -178,6 +178,8 @@ def test_futures_given_by_hand_must_fit_the_bandit():
         irsppl.simulate(bandit, ["greedy"], outcomes=short)
     with pytest.raises(ValueError, match="cannot both"):
         irsppl.simulate(bandit, ["greedy"], means=[0.0, 1.0], outcomes=drawn)
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0], [1.0, 1.0]), 6)
+    drawn = one_stream_outcomes(bandit.belief, 6, seed=0, start=0, count=8)
     with pytest.raises(ValueError, match="reward of a Bernoulli arm must be 0 or 1"):
         irsppl.simulate(bandit, ["greedy"], outcomes=changed(drawn, rewards=drawn.rewards + 1))
     with pytest.raises(ValueError, match=r"means must .* between the least and the largest"):
