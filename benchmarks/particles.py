@@ -11,15 +11,12 @@ import subprocess
 import sys
 import time
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
 import irsppl
-from irsppl.inner.allocation import allocate
 
 
 def logistic(reward=None):
@@ -106,23 +103,6 @@ def decisions(num_particles, num_arms, horizon):
     ratio = times["particles"] / times["conjugate"]
     print(f"  particles {times['particles'] * 1e3:.2f} ms, conjugate ", end="")
     print(f"{times['conjugate'] * 1e3:.2f} ms: {ratio:.1f}x")
-    belief, key = cloud, jax.random.key(0)
-    draw = eqx.filter_jit(lambda b, k: b.draw(k, horizon).rewards)
-    rewards = draw(belief, key)
-    table = seconds(eqx.filter_jit(lambda b, r: b._likelihoods(r)), belief, rewards)
-    weights = seconds(eqx.filter_jit(lambda b, r: b._path_weights(r)), belief, rewards)
-    means = eqx.filter_jit(lambda b, r: b.along(r).own_means())
-    payoffs = jnp.pad(jnp.cumsum(means(belief, rewards)[:, :-1], axis=1), ((0, 0), (1, 0)))
-    parts = {
-        "a sampled future": seconds(draw, belief, key),
-        "likelihood table": table,
-        "sums and softmax": weights - table,
-        "posterior means": seconds(means, belief, rewards) - weights,
-        "allocation": seconds(jax.jit(allocate), payoffs, jnp.asarray(horizon)),
-    }
-    print("  where it goes, each part compiled and timed apart:")
-    for name, value in parts.items():
-        print(f"    {name:18}{max(value, 0.0) * 1e3:8.2f} ms")
 
 
 def memory(num_particles, num_arms, horizon):
