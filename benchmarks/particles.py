@@ -71,7 +71,7 @@ def updates(num_particles, count=500):
     conjugate = irsppl.NormalNormal([0.0, 0.0], [1.0, 1.0], [1.0, 1.0])
     arms = np.arange(count) % 2
     print(f"update, {num_particles} particles, {count} rewards, rejuvenation included")
-    print(f"{'model':18}{'calls':>12}{'ratio':>8}{'one program':>14}{'ratio':>8}{'moves':>7}")
+    print(f"{'model':18}{'calls':>12}{'ratio':>8}{'one call':>14}{'ratio':>8}{'moves':>7}")
     for name, (model, rewards) in cases.items():
         cloud = irsppl.from_numpyro(
             model, 2, representation="particles", num_particles=num_particles
