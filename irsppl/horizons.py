@@ -196,9 +196,8 @@ def integer_law(name: str, law: Any, size: int) -> np.ndarray:
     with jax.enable_x64(True):
         exact = jax.tree.map(_as_float64, law)
         points = _at_each(np.arange(size), law.batch_shape)
-        answers = jax.jit(lambda at: (jax.vmap(exact.support)(at), jax.vmap(exact.log_prob)(at)))
-        inside, logs = map(np.asarray, answers(points))
-    logs = logs.astype(np.float64)
+        inside = np.asarray(jax.vmap(exact.support)(points))
+        logs = np.asarray(jax.vmap(exact.log_prob)(points), np.float64)
     if np.any(np.all(np.isnan(logs), axis=0)):
         raise ValueError(f"{message}, whose probabilities are not numbers")
     mass = np.where(inside & np.isfinite(logs), np.exp(logs), 0.0)
