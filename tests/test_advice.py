@@ -1,6 +1,7 @@
 """Advice, logs and off-policy estimates: what is stated holds, at the stated rate."""
 
 import math
+import warnings
 
 import jax
 import numpy as np
@@ -242,3 +243,46 @@ def test_decisions_before_an_arm_came_and_after_it_left_do_not_count(tmp_path):
         found.append([late["ips"].value, late["dr"].value, mixed["ips"].value, early["ips"].value])
     errors = np.std(found, axis=0, ddof=1) / math.sqrt(8)
     assert np.all(np.abs(np.mean(found, axis=0) - [0.9, 0.9, 0.6, 0.3]) < 4 * errors)
+
+
+def test_arms_that_a_log_could_not_have_played_are_told_of():
+    """Without a floor ips misses those pulls, and nothing else: 100 logs, |z| at most 4 (6e-5)."""
+    means = np.array([0.3, 0.5, 0.7])
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 3, [1.0] * 3), 40)
+    labels, rng, gaps = bandit.arm_labels, np.random.default_rng(4), []
+    silent = []
+    for number in range(100):
+        _, events = play(bandit, "ts", means, rng, 40, number)
+        made_by = plan_for(find_policy("ts"), number, 0.0, bandit)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = logs.evaluate(events, bandit, labels, labels[0], made_by=made_by)["ips"]
+        assert len(told) == (found.unseen > 0)
+        silent.append(not told)
+        gaps.append(found.value - (1 - found.unseen) * means[0])
+    assert np.mean(silent) < 0.5
+    assert abs(np.mean(gaps)) < 4 * np.std(gaps, ddof=1) / math.sqrt(len(gaps))
+
+
+def test_a_floor_reaches_every_arm_that_can_be_paid(tmp_path, recwarn):
+    with irsppl.Experiment.create(tmp_path / "a.db", bernoulli(), "greedy", floor=0.1) as one:
+        for _ in range(6):
+            one.tell(one.ask().id, 1)
+        assert one.evaluate("2")["dr"].unseen == 0
+    assert not recwarn
+    with irsppl.Experiment.create(tmp_path / "b.db", bernoulli(), "greedy") as two:
+        played = []
+        for reward in (0, 0, 0, 1, 1, 0):
+            played.append(two.ask())
+            two.tell(played[-1].id, reward)
+        with pytest.warns(UserWarning, match="could not have played"):
+            found = two.evaluate("1")
+    assert found["ips"].unseen == np.mean([decision.label != "1" for decision in played]) > 0
+    costly = bernoulli(costs=[2, 2, 5], budget=11)
+    with irsppl.Experiment.create(tmp_path / "c.db", costly, "random", floor=0.1) as three:
+        short = []
+        while three.remaining:
+            short.append(int(three.bandit.purse.money) < 5)
+            three.tell(three.ask().id, 1)
+        with pytest.warns(UserWarning, match="could not have played"):
+            assert three.evaluate("2")["ips"].unseen == np.mean(short) > 0

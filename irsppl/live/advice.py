@@ -42,7 +42,8 @@ class Advice:
     value: what it earns on average. bound: what nobody can earn more than on average in what
     remains, and its standard error. loss: bound + 2 standard errors - value, so at most the average
     cost of stopping.
-    loss_95: with probability 95 % somebody who knew every arm's mean would gain no more by it.
+    loss_95: with probability 95 % somebody who knew every arm's mean would gain no more by it;
+    like loss, two standard errors (of the quantile's rank among the draws) are added.
     """
 
     period: int
@@ -161,7 +162,8 @@ def stopping(bandit: Bandit, key: Array) -> Stopping:
     if bandit.access.may_stop and value < 0:  # not playing is possible, and free
         value, pulls = 0.0, np.zeros_like(pulls)
     gains = _best_knowing(bandit, draws) - pulls[arm] * draws[:, arm]
-    return Stopping(draws, mean, arm, value, max(0.0, float(np.quantile(gains, 0.95))))
+    rank = 0.95 + 2 * np.sqrt(0.95 * 0.05 / _DRAWS)  # two standard errors above the 95 %
+    return Stopping(draws, mean, arm, value, max(0.0, float(np.quantile(gains, rank))))
 
 
 def draw_means(belief: Belief, key: Array) -> Float[np.ndarray, "S K"]:

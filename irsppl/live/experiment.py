@@ -453,4 +453,5 @@ class Experiment(Kept):
         from irsppl.live import logs
 
         labels = self._look().labels
-        return logs.evaluate(self.events(), self._start, labels, target, seed, self._library)
+        past = self.events(), self._start, labels
+        return logs.evaluate(*past, target, seed, self._library, made_by=self._plan)

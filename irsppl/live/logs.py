@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from jaxtyping import Float
 
 from irsppl.bandit import Bandit
 from irsppl.live.beliefs import HostBelief
-from irsppl.live.decide import decide, plan_for
+from irsppl.live.decide import Plan, decide, plan_for
 from irsppl.live.journal import Event
 from irsppl.live.models import Library
 from irsppl.live.state import State
@@ -67,7 +68,9 @@ class OffPolicy:
 
     effective: decisions that the weights are worth, (sum w)^2 / sum w^2. left_out: decisions with a
     reward that are not used, because an arm of the target was not open then: not added yet, or
-    retired.
+    retired. unseen: the target's probability of arms that the log could not have played then, its
+    mean over decisions. Above 0 nothing is unbiased: "ips" counts those arms as earning nothing,
+    "snips" as much as the others, "dr" what was believed.
     """
 
     method: str
@@ -76,6 +79,7 @@ class OffPolicy:
     decisions: int
     effective: float
     left_out: int = 0
+    unseen: float = 0.0
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval, Student's t with as many degrees as effective decisions less one."""
@@ -98,11 +102,13 @@ def evaluate(
     target: Any,
     seed: int = 0,
     library: Library | None = None,
+    made_by: Plan | None = None,
 ) -> dict[str, OffPolicy]:
     """Estimates by inverse propensities, self-normalised, and doubly robust.
 
     target: a label, probabilities ({label: p} or `[K]`), or a policy, which is asked what it would
-    have played at each moment of the log.
+    have played at each moment of the log. made_by: how the log's decisions were made; without it
+    every arm is taken to have had a chance.
     """
     policy, fixed = None, None
     if isinstance(target, str) and target in labels:
@@ -128,7 +134,7 @@ def evaluate(
     plan = None if policy is None else plan_for(policy, seed, 0.0, start)
     state = State(start, library)
     rows: list[tuple[float, float, float, float]] = []  # weight, reward, q of the arm, q of target
-    left_out = 0
+    left_out, unseen = 0, 0.0
     for event in events:
         if event.kind == "ask" and event.period in final:
             assert event.arm is not None and event.propensity is not None
@@ -140,6 +146,7 @@ def evaluate(
                 assert reward is not None
                 weight = float(shares[event.arm]) / event.propensity
                 rows.append((weight, reward, float(means[event.arm]), float(shares @ means)))
+                unseen += 0.0 if made_by is None else _out_of_reach(made_by, state, shares)
             else:
                 left_out += 1
         state.apply(event)
@@ -149,7 +156,24 @@ def evaluate(
             + f" of decisions at which all arms of the target were open ({left_out} others)"
             * bool(left_out)
         )
-    return _estimates(np.array(rows), left_out)
+    unseen /= len(rows)
+    if unseen > 0:
+        warnings.warn(
+            f"{unseen:.1%} of what the target plays are arms that the log could not have played at "
+            "that moment: an arm that no sampled future gave has probability 0 without a floor, "
+            "and one that the money did not buy has it always. No estimate is unbiased then, and "
+            'no interval covers it: "ips" counts those pulls as earning nothing, "snips" as '
+            'much as the others, "dr" what was believed of them',
+            stacklevel=3,
+        )
+    return _estimates(np.array(rows), left_out, unseen)
+
+
+def _out_of_reach(plan: Plan, state: State, target: np.ndarray) -> float:
+    """Probability of the target's arms that the log's own decision could not have played."""
+    if set(np.flatnonzero(target)) <= set(state.affordable) and plan.floor > 0:
+        return 0.0
+    return float(target[decide(plan, state).shares[: len(target)] == 0].sum())
 
 
 def _means(state: State) -> np.ndarray:
@@ -159,7 +183,9 @@ def _means(state: State) -> np.ndarray:
     return np.asarray(state.held.current().predictive_mean(), np.float64)
 
 
-def _estimates(rows: Float[np.ndarray, "n 4"], left_out: int) -> dict[str, OffPolicy]:
+def _estimates(
+    rows: Float[np.ndarray, "n 4"], left_out: int, unseen: float
+) -> dict[str, OffPolicy]:
     weight, reward, q_played, q_target = rows.T
     many = len(rows)
     plain = weight * reward
@@ -172,7 +198,7 @@ def _estimates(rows: Float[np.ndarray, "n 4"], left_out: int) -> dict[str, OffPo
     worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
     spread = error(weight * (reward - ratio)) / total if total > 0 else float("nan")
-    told = many, worth, left_out
+    told = many, worth, left_out, unseen
     return {
         "ips": OffPolicy("inverse propensity", float(plain.mean()), error(plain), *told),
         "snips": OffPolicy("self-normalised", float(ratio), spread, *told),
