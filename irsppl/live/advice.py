@@ -19,7 +19,7 @@ from irsppl.inner.cpu import families
 from irsppl.penalties.base import total_weight
 from irsppl.policies.paths import seeds_of
 
-_DRAWS = 4000
+_DRAWS = 20_000
 # Rewards that the futures of a bound may hold in all: it sets how many are sampled.
 _REWARDS = 5 * 10**6
 
