@@ -140,18 +140,26 @@ def _of_law(law: Any) -> tuple[np.ndarray, float]:
             "horizon must be one distribution, since all arms end together, got a batch of shape "
             f"{law.batch_shape}: {law!r}"
         )
-    size = 1024
+    # A law over finitely many numbers is tabulated whole, if that is no longer than any other's.
+    last = getattr(law.support, "upper_bound", None)
+    whole = last is not None and float(last) < _LONGEST
+    size = int(last) + 1 if whole else 1024
     while True:
         mass = integer_law("horizon", law, size)
         beyond = 1.0 - mass.sum()  # P(T >= size)
-        beyond = 0.0 if abs(beyond) < 1e-11 else beyond
+        # Probabilities that are a little off: after a long stretch of nothing no more is to come.
+        ended = size >= _LONGEST and mass[size // 4 :].sum() < 1e-12 and abs(beyond) < 1e-6
+        if whole or ended or beyond < 1e-11:
+            mass, beyond = mass / mass.sum(), 0.0
         # P(T >= t) for t = 1, ..., size, summed from the small end.
         survivor = np.cumsum(mass[::-1])[::-1][1:] + beyond
         survivor = np.append(survivor, beyond)
         left = np.cumsum(survivor[::-1])[::-1]  # E[(T - t + 1)+] as far as the table goes
-        # Geometric beyond the table, or lighter: its periods come to about this.
-        rate = survivor[-1] / survivor[-2] if survivor[-2] > 0 else 0.0
-        unseen = survivor[-1] * rate / (1 - rate) if rate < 1 else np.inf
+        # Geometric beyond the table, or lighter: its periods come to about this. The rate is that
+        # of half the table: one number with much mass must not pass for the end.
+        half = survivor[size // 2]
+        rate = (beyond / half) ** (1 / max(size - 1 - size // 2, 1)) if beyond > 0 else 0.0
+        unseen = beyond * rate / (1 - rate) if rate < 1 else np.inf
         if unseen <= 1e-3 * _TAIL * left[0]:
             break
         if size >= _LONGEST:
@@ -197,13 +205,28 @@ def integer_law(name: str, law: Any, size: int) -> np.ndarray:
         exact = jax.tree.map(_as_float64, law)
         points = _at_each(np.arange(size), law.batch_shape)
         inside = np.asarray(jax.vmap(exact.support)(points))
-        logs = np.asarray(jax.vmap(exact.log_prob)(points), np.float64)
+        logs = _log_mass(exact, points)
     if np.any(np.all(np.isnan(logs), axis=0)):
         raise ValueError(f"{message}, whose probabilities are not numbers")
     mass = np.where(inside & np.isfinite(logs), np.exp(logs), 0.0)
     if np.any(mass.sum(axis=0) > 1 + 1e-4):
         raise ValueError(f"{message}, whose probabilities add up to {mass.sum(axis=0).max():.4g}")
     return np.moveaxis(mass, 0, -1)
+
+
+def _log_mass(law: Any, points: jax.Array) -> np.ndarray:
+    """By SciPy where NumPyro's probabilities go through JAX's `betaln`, which is off by 1e-7."""
+    import numpyro.distributions as dist
+    from scipy import stats
+
+    at = np.asarray(points)
+    if isinstance(law, dist.GammaPoisson):
+        rate = host64(law.rate)
+        return np.asarray(stats.nbinom.logpmf(at, host64(law.concentration), rate / (1 + rate)))
+    if isinstance(law, dist.BetaBinomial):
+        shapes = host64(law.concentration1), host64(law.concentration0)
+        return np.asarray(stats.betabinom.logpmf(at, np.asarray(law.total_count), *shapes))
+    return np.asarray(jax.vmap(law.log_prob)(points), np.float64)
 
 
 def _check_parameters(message: str, law: Any) -> None:

@@ -286,3 +286,27 @@ def test_a_floor_reaches_every_arm_that_can_be_paid(tmp_path, recwarn):
             three.tell(three.ask().id, 1)
         with pytest.warns(UserWarning, match="could not have played"):
             assert three.evaluate("2")["ips"].unseen == np.mean(short) > 0
+
+
+def test_a_corrected_reward_is_believed_from_then_on(tmp_path):
+    """By hand: greedy's own log, each of its arms with a propensity of 0.8 or 0.2."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1, 1], [1, 1]), 40)
+    rng, rows = np.random.default_rng(0), []
+    with irsppl.Experiment.create(tmp_path / "a.db", bandit, "greedy", seed=1, floor=0.2) as one:
+        first = one.ask()
+        one.tell(first.id, 1)
+        one.tell(first.id, 0, correct=True)
+        for _ in range(20):
+            decision = one.ask()
+            one.tell(decision.id, int(rng.random() < 0.5 * (decision.arm == 1)))
+        found, log = one.evaluate("greedy"), one.log()
+    wins, many = np.ones(2), np.full(2, 2.0)
+    for row in log.itertuples():
+        mean = wins / many
+        weight = (row.arm == np.argmax(mean)) / row.propensity
+        assert weight in (0, pytest.approx(1.25))
+        rows.append((weight * row.reward, mean.max() + weight * (row.reward - mean[row.arm])))
+        wins[row.arm] += row.reward
+        many[row.arm] += 1
+    ips, robust = np.mean(rows, axis=0)
+    assert found["ips"].value == pytest.approx(ips) and found["dr"].value == pytest.approx(robust)

@@ -136,3 +136,37 @@ def test_a_reward_later_than_its_law_allows_is_due_not_lost():
         jax.random.split(jax.random.key(0), 50)
     )
     assert set(np.asarray(delays).tolist()) == {4}  # known before the very next decision
+
+
+@pytest.mark.parametrize(
+    "law, mean, periods",
+    [
+        (dist.BetaBinomial(2.0, 3.0, 20), 8, 20),
+        (dist.BetaBinomial(1.0, 9.0, 5), 0.5, 5),
+        (dist.NegativeBinomial2(20.0, 1.5), 20, None),
+        (dist.GammaPoisson(2.0, 0.1), 20, None),
+        (dist.Binomial(10, 0.3), 3, 10),
+        (dist.DiscreteUniform(3, 9), 6, 9),
+        # Nearly all of it on the last number of a first table, and the rest far behind.
+        (
+            dist.Categorical(np.eye(5001)[1023] * 0.9999 + np.eye(5001)[5000] * 1e-4),
+            1023.3977,
+            5000,
+        ),
+    ],
+)
+def test_periods_add_up_to_their_mean(law, mean, periods):
+    """Where nothing is unknown every policy earns the mean of T, and `irs.ff` is no less."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1e7, 1e7], [1e7, 1e7]), law)
+    table = bandit.end.table.values
+    assert np.all(np.diff(table) <= 0) and table[-1] > 0 and table[0] <= 1
+    assert table.sum() + bandit.end.tail == pytest.approx(mean, rel=2e-6)  # float32 parameters
+    assert irsppl.bound(bandit, "ts").value >= 0.5 * mean * (1 - 2e-6)
+    assert periods is None or bandit.horizon == periods
+
+
+def test_probabilities_that_are_a_little_off_do_end():
+    """NumPyro's zero-inflated law adds up to 1 but for 1e-7 (JAX's betaln)."""
+    law = dist.ZeroInflatedNegativeBinomial2(20.0, 2.0, gate=0.1)
+    table = irsppl.Bandit(ARMS, law).end.table.values
+    assert table.sum() == pytest.approx(18, rel=1e-6) and table.min() > 0

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import irsppl
 from irsppl.cli import main
@@ -139,3 +140,28 @@ def test_a_report_stands_alone(tmp_path):
     shown = (tmp_path / "now.html").read_text()
     assert "15 of 20" in shown and f"{status['reward']:.6g}" in shown and "95 %" in shown
     assert "Nothing remains" in (tmp_path / "end.html").read_text()
+
+
+def test_intervals_of_a_report_are_the_beliefs_to_the_end(tmp_path):
+    """Skew beliefs, one arm retired, then all played: ends of 95 % intervals by SciPy, to four
+    standard errors of 20,000 draws (false alarms below 1e-3 for all twelve)."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1] * 3, [20] * 3), 40, labels=["a", "b", "c"])
+
+    def check(experiment, page):
+        experiment.report(page, 100)
+        for row, arm in zip(experiment.arms(), experiment.believed(), strict=True):
+            law = stats.beta(1 + row["reward"], 20 + row["told"] - row["reward"])
+            for level, end in zip((0.025, 0.975), arm.interval, strict=True):
+                assert abs(law.cdf(end) - level) < 4 * (0.025 * 0.975 / 20_000) ** 0.5
+            assert f"{arm.interval[0]:.4g} to {arm.interval[1]:.4g}" in page.read_text()
+        assert sum(arm.best for arm in experiment.believed()) == pytest.approx(1)
+
+    with irsppl.Experiment.create(tmp_path / "shop.db", bandit, "ts") as experiment:
+        for number in range(10):
+            experiment.tell(experiment.ask().id, int(number == 7))
+        experiment.retire_arm("b")
+        check(experiment, tmp_path / "now.html")
+        assert experiment.believed()[1].best == 0
+        while experiment.remaining:
+            experiment.tell(experiment.ask().id, 0)
+        check(experiment, tmp_path / "end.html")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -109,23 +110,11 @@ def advise(
     key = as_key(key)
     stop = stopping(bandit, key)
     draws, mean, chosen, value = stop.draws, stop.mean, stop.arm, stop.value
-    ties = draws == draws.max(axis=1, keepdims=True)
-    wins = ties / ties.sum(axis=1, keepdims=True)
     if num_samples is None:
         num_samples = int(np.clip(_REWARDS // (bandit.num_arms * int(bandit.remaining)), 100, 4000))
     most = bound(bandit, default_penalties(bandit), jax.random.fold_in(key, 1), num_samples)
     most = most.tightest if isinstance(most, Bounds) else most
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    arms = tuple(
-        ArmAdvice(
-            label,
-            float(mean[arm]),
-            (float(low[arm]), float(high[arm])),
-            float(wins[:, arm].mean()),
-            float(wins[:, arm].std() / np.sqrt(_DRAWS)),
-        )
-        for arm, label in enumerate(bandit.arm_labels)
-    )
+    arms = described(bandit.arm_labels, mean, draws)
     return Advice(
         period=int(bandit.period),
         remaining=int(bandit.remaining),
@@ -139,6 +128,29 @@ def advise(
         loss_95=stop.loss_95,
         history=history,
         approximate=most.approximate,
+    )
+
+
+def described(
+    labels: Sequence[str],
+    mean: Float[np.ndarray, " K"],
+    draws: Float[np.ndarray, "S K"],
+    playable: Sequence[bool] | None = None,
+) -> tuple[ArmAdvice, ...]:
+    """What draws of the arms' true means say of each; the best is one that can be played."""
+    rivals = draws if playable is None else np.where(np.asarray(playable), draws, -np.inf)
+    ties = rivals == rivals.max(axis=1, keepdims=True)
+    wins = ties / ties.sum(axis=1, keepdims=True)
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    return tuple(
+        ArmAdvice(
+            label,
+            float(mean[arm]),
+            (float(low[arm]), float(high[arm])),
+            float(wins[:, arm].mean()),
+            float(wins[:, arm].std() / np.sqrt(len(draws))),
+        )
+        for arm, label in enumerate(labels)
     )
 
 

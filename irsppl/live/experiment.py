@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from irsppl._checks import as_count, one_of
+from irsppl._checks import as_count, as_key, one_of
 from irsppl._fields import changed
 from irsppl.bandit import Bandit
 from irsppl.beliefs import sized
@@ -27,7 +27,7 @@ from irsppl.live.state import TOLD, State, fold
 from irsppl.policies import AgentPolicy, FunctionPolicy, find_policy
 
 if TYPE_CHECKING:
-    from irsppl.live.advice import Advice
+    from irsppl.live.advice import Advice, ArmAdvice
     from irsppl.live.logs import OffPolicy
 
 
@@ -424,6 +424,20 @@ class Experiment(Kept):
                 store.save_advice(tx, period, advice.loss, advice.bound)
         return advice
 
+    def believed(self) -> tuple[ArmAdvice, ...]:
+        """Of every arm, retired ones included: its mean, a 95 % interval, its chance to be best.
+
+        The best is one of the open arms.
+        """
+        from irsppl.live.advice import described, draw_means
+
+        with self._store.lock:
+            state = self._look()
+            belief, labels, playable = state.held.current(), state.labels, list(state.open)
+            key = as_key((self._plan.seed + state.period) & 0xFFFFFFFF)
+        mean = np.asarray(belief.predictive_mean(), np.float64)
+        return described(labels, mean, draw_means(belief, key), playable)
+
     # ---- for others
     def log(self, format: str = "pandas") -> Any:
         """All decisions: a pandas frame, or format="obp" for the Open Bandit Pipeline."""
@@ -440,7 +454,7 @@ class Experiment(Kept):
 
         state = self._look()
         advice = self.advise(num_samples) if state.remaining > 0 else None
-        text = page(self.status(), self.log(), advice, self.reasons(SHOWN))
+        text = page(self.status(), self.log(), self.believed(), advice, self.reasons(SHOWN))
         pathlib.Path(path).write_text(text, encoding="utf-8")
 
     def evaluate(self, target: Any, seed: int = 0) -> dict[str, OffPolicy]:

@@ -15,7 +15,7 @@ from irsppl.live.beliefs import HostBelief
 from irsppl.live.decide import Plan, decide, plan_for
 from irsppl.live.journal import Event
 from irsppl.live.models import Library
-from irsppl.live.state import State
+from irsppl.live.state import State, fold
 from irsppl.policies import find_policy
 
 COLUMNS = ("decision", "period", "asked_at", "arm", "label", "propensity", "reward", "told_at")
@@ -135,7 +135,7 @@ def evaluate(
     state = State(start, library)
     rows: list[tuple[float, float, float, float]] = []  # weight, reward, q of the arm, q of target
     left_out, unseen = 0, 0.0
-    for event in events:
+    for place, event in enumerate(events):
         if event.kind == "ask" and event.period in final:
             assert event.arm is not None and event.propensity is not None
             means = _means(state)
@@ -149,7 +149,10 @@ def evaluate(
                 unseen += 0.0 if made_by is None else _out_of_reach(made_by, state, shares)
             else:
                 left_out += 1
-        state.apply(event)
+        if event.kind == "correct":  # the past is another one from here on
+            state = fold(start, events[: place + 1], library)
+        else:
+            state.apply(event)
     if len(rows) < 2:
         raise ValueError(
             f"an estimate needs two rewards at least, the log has {len(rows)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,13 @@ SHOWN = 10  # last decisions
 def page(
     status: dict[str, Any],
     log: Any,
+    arms: Sequence[Any],
     advice: Any | None,
     reasons: Mapping[int, str],
     script: str = "",
     nonce: str = "",
 ) -> str:
-    """HTML from `status()`, `log()`, `advise()` (None: there is none) and why, by period.
+    """HTML from `status()`, `log()`, `believed()`, `advise()` (None: there is none) and why.
 
     script: for a page that is served, which renews itself; a report in a file has none.
     """
@@ -35,7 +36,7 @@ def page(
     parts = [
         section("Is it worth going on?", lead),
         section("Where it is", live("facts", _facts(status), "dl")),
-        section("What is believed of the arms", *_arms(status, advice)),
+        section("What is believed of the arms", *_arms(status, arms)),
     ]
     if advice is not None and len(advice.history) > 0:
         parts[0] = parts[0].replace("</section>", _falling(advice) + "</section>")
@@ -74,17 +75,12 @@ def _facts(status: dict[str, Any]) -> str:
     return "".join(f"<div><dt>{text(a)}</dt><dd>{text(b)}</dd></div>" for a, b in rows)
 
 
-def _arms(status: dict[str, Any], advice: Any | None) -> tuple[str, str]:
-    known = {} if advice is None else {arm.label: arm for arm in advice.arms}
+def _arms(status: dict[str, Any], arms: Sequence[Any]) -> tuple[str, str]:
     rows, bars = [], []
-    for row in status["arms"]:
-        arm = known.get(row["label"])
-        spread = (row["mean"] - 2 * row["sd"], row["mean"] + 2 * row["sd"])
-        # Advice may be some decisions old; an interval must hold the mean beside it.
-        fits = arm is not None and arm.interval[0] <= row["mean"] <= arm.interval[1]
-        low, high = arm.interval if arm is not None and fits else spread
+    for row, arm in zip(status["arms"], arms, strict=True):
+        low, high = arm.interval
         name = row["label"] if row["open"] else f"{row['label']} (retired)"
-        best = "" if arm is None else f"{arm.best:.1%}"
+        best = f"{arm.best:.1%}" if row["open"] else ""
         between = f"{low:.4g} to {high:.4g}"
         rows.append([name, best, f"{row['mean']:.4g}", between, row["pulls"], row["pending"]])
         bars.append((name, low, row["mean"], high))

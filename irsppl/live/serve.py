@@ -208,7 +208,8 @@ class Pages:
                 if made != self.made:
                     begin = time.monotonic()
                     log, reasons = self.experiment.log(), self.experiment.reasons(SHOWN)
-                    self.text = page(status, log, advice, reasons, _SCRIPT, _NONCE)
+                    arms = self.experiment.believed()
+                    self.text = page(status, log, arms, advice, reasons, _SCRIPT, _NONCE)
                     self.made = made
                     self.again_at = time.monotonic() + min(10 * (time.monotonic() - begin), 60)
             shown = re.sub("<time>.*?</time>", f"<time>{clock()}</time>", self.text, count=1)
