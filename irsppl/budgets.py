@@ -97,7 +97,12 @@ class Purse(Access):
 
     def best_constant(self, bandit: Moment, each: Array, periods: Array) -> tuple[Array, Array]:
         each = jnp.where(self.allowed(bandit), each, -jnp.inf)
-        return knapsack.knapsack_constant(each, self._room(bandit, self.capped))
+        value, pulls = knapsack.knapsack_constant(each, self._room(bandit, self.capped))
+        if self.step == 1:
+            return value, pulls
+        # A coarse grid seems to buy more than it does; pulls that may be split buy little more.
+        split = knapsack.split_value(each, self.costs, self.money, bandit.remaining)
+        return jnp.minimum(value, split), jnp.minimum(pulls, self.most(bandit))
 
     def best_groups(self, bandit: Moment, total: Array, periods: Array) -> tuple[Array, Array]:
         # On a coarse grid the money might seem to buy more.
@@ -119,7 +124,12 @@ class Purse(Access):
 
     def constant_values(self, bandit: Moment, each: Any, periods: np.ndarray) -> np.ndarray:
         each = np.where(np.asarray(self.allowed(bandit)), each, -np.inf)
-        return self._plans("constant", bandit, each, self.capped)[0]
+        values = self._plans("constant", bandit, each, self.capped)[0]
+        if self.step == 1:
+            return values
+        money, costs = self.account()
+        split = knapsack.split_value(host64(each), costs, money, int(bandit.remaining))
+        return np.minimum(values, split)
 
     def group_plans(self, bandit: Moment, total: Any, periods: np.ndarray) -> tuple[Any, Any]:
         fits = np.arange(total.shape[2])[None, :] <= np.asarray(self.most(bandit))[:, None]
@@ -189,10 +199,29 @@ def read_budget(costs: Any, budget: Any, num_arms: int) -> Access:
     prices = np.minimum(prices, _FINEST * float(total[0]))
     unit, units, money = _in_units(prices, float(total[0]))
     units = [min(cost, money + 1) for cost in units]  # too dear is too dear, and fits an int32
-    # A cell never holds more than the cheapest pull, so that no pull is free on the grid.
-    step = min(max(1, -(-money // _CELLS)), min(units))
+    step = _step(np.array(units), money)
     whole, left = jnp.asarray(units, jnp.int32), jnp.asarray(money, jnp.int32)
     return Purse(whole, left, unit, step, money // step, capped=False)
+
+
+def _step(costs: Int[np.ndarray, " K"], money: int) -> int:
+    """Units in one cell: as many as make about `_CELLS` cells, or up to twice that.
+
+    Costs are rounded down to cells, so the step under which the arm that loses most by it loses
+    least is taken. A cell never holds more than the cheapest pull: no pull is free on the grid.
+    """
+    least, cheapest = max(1, -(-money // _CELLS)), int(costs.min())
+    if least == 1 or least >= cheapest:
+        return min(least, cheapest)
+    payable = costs[costs <= money]
+    # Where some cost is a whole number of cells, and steps between.
+    tried = np.linspace(least, min(2 * least, cheapest), 512).astype(np.int64)
+    cells = np.arange(1, 2 * _CELLS + 1)
+    whole = (payable[:, None] // cells[None, :]).ravel()
+    whole = whole[(whole >= least) & (whole <= min(2 * least, cheapest))]
+    steps = np.unique(np.concatenate([tried, whole]))
+    lost = (payable[None, :] % steps[:, None] / payable[None, :]).max(axis=1)
+    return int(steps[np.argmin(lost)])
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:

@@ -141,8 +141,8 @@ def _of_law(law: Any) -> tuple[np.ndarray, float]:
             f"{law.batch_shape}: {law!r}"
         )
     # A law over finitely many numbers is tabulated whole, if that is no longer than any other's.
-    last = getattr(law.support, "upper_bound", None)
-    whole = last is not None and float(last) < _LONGEST
+    last = float(getattr(law.support, "upper_bound", np.inf))
+    whole = last < _LONGEST
     size = int(last) + 1 if whole else 1024
     while True:
         mass = integer_law("horizon", law, size)

@@ -11,7 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
+import irsppl
+from irsppl import budgets
 from irsppl.inner import knapsack
 from irsppl.inner.cpu import knapsack as kernels
 from irsppl.inner.lattice import solve_lattice
@@ -410,3 +413,56 @@ def test_lattice_of_affordable_counts_is_the_knapsack():
     solve = jax.jit(jax.vmap(lambda p: solve_lattice(p, periods, 2, size, allowed)[0]))
     expected, _ = knapsack.knapsack_batch("groups", cumulative(steps), costs, money, periods)
     np.testing.assert_allclose(solve(payoff), expected, rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------ more units than cells
+
+
+def test_pulls_that_may_be_split_are_a_linear_programme():
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        arms = rng.integers(1, 7)
+        values, costs = rng.normal(0.3, 1, arms), rng.integers(1, 50, arms)
+        money, periods = int(rng.integers(50, 3000)), int(rng.integers(1, 80))
+        limits = dict(A_ub=[costs, np.ones(arms)], b_ub=[money, periods])
+        most = -linprog(-values, **limits).fun
+        assert knapsack.split_value(values[None], costs, money, periods)[0] == pytest.approx(
+            most, abs=1e-9
+        )
+        traced = knapsack.split_value(jnp.asarray(values, jnp.float32), costs, money, periods)
+        assert float(traced) == pytest.approx(most, rel=1e-5, abs=1e-4)
+
+
+@pytest.mark.parametrize("costs, budget", [([1, 1.007], 30), ([1, 1.7, 2.345], 120)])
+def test_a_coarse_grid_buys_less_than_one_pull_too_much(costs, budget, monkeypatch):
+    """Against the knapsack over every unit, for means of all kinds."""
+    monkeypatch.setattr(budgets, "_CELLS", 256)
+    num_arms = len(costs)
+    belief = irsppl.BetaBernoulli([1.0] * num_arms, [1.0] * num_arms)
+    bandit = irsppl.Bandit(belief, costs=costs, budget=budget)
+    money, units = bandit.purse.account()
+    assert bandit.purse.step > 1
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        means = rng.random(num_arms).astype(np.float32)
+        exact = np.zeros(money + 1)
+        for spent in range(1, money + 1):
+            pays = [exact[spent - c] + m for c, m in zip(units, means, strict=True) if c <= spent]
+            exact[spent] = max([exact[spent - 1], *pays])
+        rewards = np.zeros((num_arms, bandit.horizon))
+        plan = irsppl.solve_inner(bandit, "ts", irsppl.Outcome(means, rewards))
+        assert exact[-1] * (1 - 1e-6) <= plan.value < exact[-1] + means.max()
+        assert np.all(plan.pulls <= money // np.array(units))
+        batch = bandit.access.constant_values(bandit, means[None].astype(float), None)
+        assert batch[0] == pytest.approx(float(plan.value), rel=1e-5)
+
+
+def test_the_best_arm_alone_has_no_regret_on_a_coarse_grid():
+    belief = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
+    bandit = irsppl.Bandit(belief, costs=[1, 1.0007], budget=300)
+
+    def first(key, bandit):
+        return 0 * bandit.period
+
+    data = irsppl.simulate(bandit, first, means=[0.9, 0.1], num_replications=4)
+    assert np.allclose(data["value"], 270, rtol=1e-6) and np.all(data["regret"] < 1e-4)

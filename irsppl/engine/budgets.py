@@ -173,7 +173,7 @@ def _(purse, arm, periods):
 
 @implements(verbs.price, Purse)
 def _(purse, arm):
-    return purse.grid_costs[arm]
+    return purse.costs[arm]
 
 
 @implements(verbs.rich, Purse)

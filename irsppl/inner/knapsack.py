@@ -102,6 +102,37 @@ def _constant_by_period(
     return best[tuple(room)], pulls_of(sequence, num_arms)
 
 
+def split_value(values: Any, costs: Any, money: Any, periods: Any) -> Any:
+    """`[...]`: the most that pulls paying `values` `[..., K]` can earn if they may be split.
+
+    min over lam >= 0 of lam money + periods max_a (values_a - lam costs_a)+, which is convex in
+    lam, and at every lam no less than what whole pulls earn; without bounded periods the least
+    value is above that by less than one pull. -inf forbids an arm. NumPy's or JAX's arrays.
+    """
+    xp = jnp if isinstance(values, jax.Array) else np
+    costs = xp.asarray(costs).astype(values.dtype)
+
+    def gains(lam: Any) -> Any:
+        return values - lam[..., None] * costs
+
+    def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+        lam = 0.5 * (ends[0] + ends[1])
+        each = gains(lam)
+        spent = xp.where(each.max(axis=-1) > 0, periods * costs[each.argmax(axis=-1)], 0)
+        dear = spent > money  # at this price too much is still bought
+        return xp.where(dear, lam, ends[0]), xp.where(dear, ends[1], lam)
+
+    top = xp.maximum((values / costs).max(axis=-1), 0)
+    ends = (xp.zeros_like(top), top)
+    if xp is jnp:
+        ends = jax.lax.fori_loop(0, 30, halve, ends)
+    else:
+        for _ in range(52):
+            ends = halve(_, ends)
+    found = [lam * money + periods * xp.maximum(gains(lam).max(axis=-1), 0) for lam in ends]
+    return xp.minimum(*found)
+
+
 def knapsack_groups(
     payoffs: Float[Array, "K N+1"], room: Room
 ) -> tuple[Float[Array, ""], Int[Array, " K"]]:

@@ -16,6 +16,7 @@ from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, InKernels
 from irsppl.bounds import Bounds, bound
 from irsppl.certificates import APPROXIMATE, default_penalties
+from irsppl.inner import knapsack
 from irsppl.inner.cpu import families
 from irsppl.penalties.base import total_weight
 from irsppl.policies.paths import seeds_of
@@ -210,17 +211,5 @@ def _best_knowing(bandit: Bandit, means: Float[np.ndarray, "S K"]) -> Float[np.n
     periods = _periods(bandit)
     if "budget" not in bandit.constraints:
         return periods * means.max(axis=1)
-    # The relaxation in which pulls may be split: min over lam of lam M + T max_a (mu_a - lam c_a)+,
-    # convex and piecewise linear in lam, so its least value is at a kink.
-    money, costs = int(bandit.purse.money), np.asarray(bandit.purse.costs, np.float64)
-    kinks = [np.zeros(len(means)), *(means / costs).T]
-    for a in range(len(costs)):
-        for b in range(a):
-            if costs[a] != costs[b]:
-                kinks.append((means[:, a] - means[:, b]) / (costs[a] - costs[b]))
-    found = np.full(len(means), np.inf)
-    for lam in kinks:
-        lam = np.maximum(lam, 0)
-        best = np.maximum((means - lam[:, None] * costs[None, :]).max(axis=1), 0)
-        found = np.minimum(found, lam * money + periods * best)
-    return found
+    money, costs = bandit.purse.account()
+    return knapsack.split_value(means, costs, money, periods)
