@@ -6,6 +6,7 @@ served; the folder is also named by the processor, for homes that machines of se
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import pathlib
@@ -52,6 +53,30 @@ def switch_on() -> str | None:
             config.update(name, value)
     compilation_cache.reset_cache()  # a program compiled earlier may have found the cache off
     return str(folder)
+
+
+# Share of the memory maps that Linux grants a process at which programs are let go.
+_FULL = 0.6
+
+
+def make_room() -> bool:
+    """Let go of all compiled programs if they have nearly used up the process's memory maps.
+
+    Each takes a few of 65,530, and programs of a model stay as long as JAX remembers it: after some
+    sixty models the compiler would end the process. What is needed again comes back from disk.
+    """
+    own, granted = pathlib.Path("/proc/self/maps"), pathlib.Path("/proc/sys/vm/max_map_count")
+    try:
+        with own.open("rb") as lines:
+            used = sum(1 for _ in lines)
+        most = int(granted.read_text())
+    except (OSError, ValueError):
+        return False  # another system, or one that does not tell
+    if used <= _FULL * most:
+        return False
+    jax.clear_caches()
+    gc.collect()
+    return True
 
 
 def user_folder(what: str) -> pathlib.Path:

@@ -13,6 +13,7 @@ import pytest
 
 import irsppl
 from irsppl._running import RunningMean
+from irsppl._xla_cache import make_room
 
 from .registry import FAMILIES
 
@@ -60,18 +61,10 @@ def worked(paper):
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Let go of compiled programs before they use up the memory maps that Linux grants a process.
-
-    Each takes a few of 65,530; a session that compiles thousands would crash in the compiler.
-    """
+    """A session that compiles thousands of programs would crash in the compiler."""
     item.config.tests_run = getattr(item.config, "tests_run", 0) + 1
-    maps = pathlib.Path("/proc/self/maps")
-    if item.config.tests_run % 20 == 0 and maps.exists():
-        with maps.open() as lines:
-            used = sum(1 for _ in lines)
-        if used > 40_000:
-            jax.clear_caches()
-            gc.collect()
+    if item.config.tests_run % 20 == 0:
+        make_room()
 
 
 @contextlib.contextmanager

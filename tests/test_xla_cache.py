@@ -1,10 +1,15 @@
 """Compiled programs on disk: on by default, a user's own setting comes first, never an error."""
 
 import os
+import pathlib
 import types
 
+import jax
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
+import irsppl
 from irsppl import _xla_cache
 
 
@@ -65,3 +70,30 @@ def test_nothing_happens_where_no_folder_can_be_written(switch, tmp_path):
     (tmp_path / "file").write_text("")
     assert switch(config, IRSPPL_XLA_CACHE=str(tmp_path / "file" / "below")) is None
     assert not config.updates
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/maps").exists(), reason="maps are Linux's")
+def test_programs_are_let_go_before_the_maps_are_used_up(monkeypatch):
+    """Reading a model makes room, and only where there is little left."""
+    traced = []
+
+    @jax.jit
+    def double(x):
+        traced.append(x)
+        return 2 * x
+
+    def arm(reward=None):
+        skill = numpyro.sample("skill", dist.Normal(0.0, 1.0))
+        numpyro.sample("reward", dist.StudentT(3.0, skill, 1.0), obs=reward)
+
+    double(1.0)
+    assert not _xla_cache.make_room()
+    irsppl.from_numpyro(arm, num_arms=1)
+    double(1.0)
+    assert len(traced) == 1
+    monkeypatch.setattr(_xla_cache, "_FULL", 0.0)
+    belief = irsppl.from_numpyro(arm, num_arms=1)
+    double(1.0)
+    assert len(traced) == 2
+    assert _xla_cache.make_room()
+    assert belief.update(0, 1.0).predictive_mean()[0] > 0  # compiled again

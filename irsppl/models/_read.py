@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from irsppl._checks import as_count
+from irsppl._xla_cache import make_room
 from irsppl.models import _quantiles as quantiles
 from irsppl.models._calls import calling, run
 from irsppl.models._conjugacy import find_conjugacy
@@ -48,6 +49,7 @@ def read_arm(
         raise ValueError(
             f"an arm must be a function such as `def arm(reward=None): ...`, got {function!r}"
         )
+    make_room()  # every model brings programs of its own
     inner = getattr(function, "func", function)  # of a functools.partial
     name = getattr(inner, "__name__", type(inner).__name__)
     say = f"arm model {name}: "
