@@ -1,35 +1,34 @@
 """Information-directed sampling with 0/1 rewards.
 
-Fixed Gauss-Legendre nodes, at which the CDFs are carried from reward to reward by their one-step
-recurrence; between decisions only the tables of arms change of which a reward has come in.
+Fixed nodes (`irsppl.engine.ids.nodes`), at which the CDFs are carried from reward to reward by
+their one-step recurrence; between decisions only the tables of arms change of which a reward has
+come in. The variable of integration is the logit of x, so densities are those of the logit.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irsppl.engine import verbs
 from irsppl.engine.ids.mixture import FLOOR, TINY, drawn, keep, minimise, moments, score
+from irsppl.engine.ids.nodes import unit_nodes
 from irsppl.engine.verbs import implements
 from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
 from irsppl.inner.cpu.special import beta_start
 
-_BLOCK: Final = 8
-
 
 class Bernoulli(NamedTuple):
-    """n nodes; tables: CDF by recurrence, density term, CDF, r = f / F and s = E[mu | mu <= x]."""
+    """n nodes; tables: CDF by recurrence, density, CDF, r = f / F and s = E[mu | mu <= x]."""
 
     form: int
     x: Floats  # [n]
+    y: Floats  # [n] 1 - x
     weights: Floats  # [n]
-    inside: Floats  # [n] 1 / (x (1 - x))
     first: Floats  # [5, K, n] at the start
     first_state: Floats  # [2, K] xi and nu that they belong to
     tables: Floats  # [5, K, n]
@@ -44,45 +43,40 @@ class Bernoulli(NamedTuple):
 def bernoulli_rule(form: int, xi: Any, nu: Any, pulls: int) -> Bernoulli:
     """Arms xi, nu [K] that are pulled so many times at most."""
     state = np.array([xi, nu], np.float64)
-    x, weights = _unit_nodes(state[0], state[1] - state[0], pulls)
-    arms, inside = state.shape[1], 1.0 / (x * (1.0 - x))
+    x, y, weights, beyond = unit_nodes(state[0], state[1] - state[0], pulls)
+    arms = state.shape[1]
     tables = np.empty((5, arms, x.size))
     for a in range(arms):
-        _beta_tables(*state[:, a], x, tables[0, a], tables[1, a])
-        _beta_derive(*state[:, a], x, inside, *tables[:, a])
-    nodes, now = (x, weights, inside), (tables.copy(), state.copy())
+        _beta_tables(*state[:, a], x, y, beyond, tables[0, a], tables[1, a])
+        _beta_derive(*state[:, a], x, *tables[:, a])
+    nodes, now = (x, y, weights), (tables.copy(), state.copy())
     work = (np.empty((3, arms)), np.empty((arms, arms)), np.empty((2, x.size)))
     none = (np.full(3, -1.0), np.full(3, -1.0))
     return Bernoulli(form, *nodes, tables, state, *now, *work, *none)
 
 
-def _unit_nodes(alpha: NDArray, beta: NDArray, pulls: int) -> tuple[NDArray, NDArray]:
-    """Nodes and weights on [0, 1] that resolve every belief met within ``pulls`` more rewards.
-
-    Near 1/2, where they are widest apart, nodes lie at most 0.9 standard deviations of the
-    narrowest belief apart.  Beta densities that are infinite at an end take nodes in the angle
-    whose squared sine is x, where they are tame.
-    """
-    narrowest = float(np.max(alpha + beta)) + pulls
-    ends = min(float(np.min(alpha)), float(np.min(beta)))
-    density = 3.5 if ends >= 1.0 else 5.5
-    size = max(48, _BLOCK * math.ceil(density * math.sqrt(narrowest) / _BLOCK))
-    nodes, weights = np.polynomial.legendre.leggauss(size)
-    if ends >= 1.0:
-        return 0.5 * (nodes + 1.0), 0.5 * weights
-    angle = 0.25 * np.pi * (nodes + 1.0)
-    return np.sin(angle) ** 2, 0.25 * np.pi * weights * np.sin(2.0 * angle)
-
-
 @njit(**KERNEL)
-def _beta_tables(xi: float, nu: float, x: Floats, below: Floats, p: Floats) -> None:
-    """CDF and x^a (1-x)^b / B(a, b) of one arm at the nodes."""
+def _beta_tables(
+    xi: float, nu: float, x: Floats, y: Floats, beyond: Floats, below: Floats, p: Floats
+) -> None:
+    """CDF and x^a (1-x)^b / B(a, b) of one arm at the nodes, each from the end that it is near.
+
+    Nodes so close to it that x (or y) is no number have both of them by the power law there.
+    """
     for j in range(x.size):
-        below[j], p[j] = beta_start(xi, nu - xi, x[j])
+        left = x[j] <= 0.5
+        a = xi if left else nu - xi
+        tail, q = beta_start(a, nu - a, x[j] if left else y[j])
+        further = math.exp(a * beyond[j])
+        tail *= further
+        below[j] = tail if left else 1.0 - tail
+        p[j] = max(q * further, TINY)
 
 
 @njit(**KERNEL, fastmath={"contract"})
-def _beta_advance(reward: float, xi: float, nu: float, x: Floats, below: Floats, p: Floats) -> None:
+def _beta_advance(
+    reward: float, xi: float, nu: float, x: Floats, y: Floats, below: Floats, p: Floats
+) -> None:
     """Carry one arm's tables over a reward earned in belief (xi, nu)."""
     if reward > 0.5:
         inv = 1.0 / xi
@@ -96,7 +90,7 @@ def _beta_advance(reward: float, xi: float, nu: float, x: Floats, below: Floats,
         for j in range(x.size):
             q = p[j] * inv
             below[j] += q
-            q *= (1.0 - x[j]) * nu
+            q *= y[j] * nu
             p[j] = q if q > TINY else TINY
 
 
@@ -105,14 +99,13 @@ def _beta_derive(
     xi: float,
     nu: float,
     x: Floats,
-    inside: Floats,
     below: Floats,
     p: Floats,
     cdf: Floats,
     r: Floats,
     s: Floats,
 ) -> None:
-    """One arm's ``r = f / F`` and ``s = E[mu | mu <= x]``; ``inside`` is 1 / (x (1 - x)).
+    """One arm's ``r = f / F`` and ``s = E[mu | mu <= x]``.
 
     The recurrence leaves F in the left tail as rounding error of either sign.  Any positive value
     will do there: ``r`` times the product of the CDFs cancels it, and ``s`` is kept in [0, x].
@@ -124,7 +117,7 @@ def _beta_derive(
         f = f if f > FLOOR else FLOOR
         cdf[j] = f
         f = 1.0 / f
-        r[j] = p[j] * inside[j] * f
+        r[j] = p[j] * f
         given = mean * (1.0 - p[j] * inv * f)
         given = given if given > 0.0 else 0.0
         s[j] = given if given < x[j] else x[j]
@@ -169,14 +162,14 @@ def _(rule, family, limits, rng, period, remaining):
         below, p = tables[0, a], tables[1, a]
         while nu < family.nu[a] - 0.5:
             reward = 1.0 if xi < family.xi[a] - 0.5 else 0.0
-            _beta_advance(reward, xi, nu, rule.x, below, p)
+            _beta_advance(reward, xi, nu, rule.x, rule.y, below, p)
             xi += reward
             nu += 1.0
         if nu > state[1, a]:
             rule.mixture[0] = -1.0
             state[0, a], state[1, a] = xi, nu
             cdf, r, s = tables[2, a], tables[3, a], tables[4, a]
-            _beta_derive(xi, nu, rule.x, rule.inside, below, p, cdf, r, s)
+            _beta_derive(xi, nu, rule.x, below, p, cdf, r, s)
         opening = opening and nu == rule.first_state[1, a]
     if rule.mixture[0] < 0.0:
         keep(rule, beta_mixture(rule), opening)
