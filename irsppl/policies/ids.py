@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from statistics import NormalDist
+from typing import ClassVar, Final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betainc, betaln, log_ndtr, xlog1py, xlogy
+from jax.scipy.special import betainc, betaln, log_ndtr, xlogy
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
@@ -20,12 +22,40 @@ from irsppl.policies._base import Policy
 # Edges of the panels of the integral, in standard deviations from each arm's mean.
 _EDGES = (-6.0, -3.0, -1.0, 1.0, 3.0, 6.0)
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(6)
-# Edges of cells for beliefs without a density, which may have heavy tails.
-CELLS = np.concatenate([[-10, -6, -4.5, -3.5], np.arange(-12, 13) / 4, [3.5, 4.5, 6, 10, 20]])
+# Panels on either side of an arm's centre in the logit of its mean.
+_SIDE = 5
+
+
+def _levels(per_unit: int) -> list[float]:
+    """Probabilities at which cells end: so many in a standard deviation of a normal law.
+
+    Cells are cut by probability, so that heavy tails and means far from the body do no harm. What
+    lies beyond the last is a cell too; cutting further out would cost digits of what it holds.
+    """
+    body = (k / per_unit for k in range(-3 * per_unit, 3 * per_unit + 1))
+    return [NormalDist().cdf(z) for z in (-4.25, -3.5, *body, 3.5, 4.25)]
+
+
+# Edges of cells are at these quantiles of each arm, where beliefs are points and where not.
+POINT_LEVELS: Final = _levels(4)
+_LEVELS: Final = _levels(8)
+# Arms of no more points than this have all of them as edges.
+MOST_POINTS: Final = 40
+# In standard deviations from the mean, where the search for quantiles begins.
+_SEARCH = np.sinh(np.linspace(-7.5, 7.5, 33))
 # Rewards at which the mutual information of a Gaussian arm is evaluated.
 _REWARDS, _REWARD_WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 
 Terms = tuple[Float[Array, " K"], Float[Array, " K"]]
+
+
+def shared_nodes(arms: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss nodes and weights on [0, 1] for a cell that so many arms have mass in.
+
+    Their CDFs rise through it together; products of up to eight are integrated exactly.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(min(max(math.ceil(arms / 2), 1), 4))
+    return (1 + nodes) / 2, weights / 2
 
 
 class IDS(Policy):
@@ -166,18 +196,24 @@ def _spread(prob: Array, cross: Array) -> Array:
 
 def _bernoulli_terms(belief: BetaBernoulli, mutual: bool) -> Terms:
     alpha, beta = belief.alpha[:, None], belief.beta[:, None]
-    edges = jnp.concatenate([jnp.clip(_edges(belief), 0, 1), jnp.arange(2, dtype=alpha.dtype)])
-    # In the angle whose squared sine is x, densities that are infinite at an end are tame.
-    angle, weights = _panels(jnp.arcsin(jnp.sqrt(edges)))
-    weights = weights * jnp.sin(2 * angle)
-    eps = jnp.finfo(angle.dtype).eps
-    x = jnp.clip(jnp.sin(angle) ** 2, eps, 1 - eps)  # panels of no length may sit on the ends
-    at = jnp.broadcast_to(x[None, :], (belief.num_arms, x.shape[0]))
-    cdf = jnp.maximum(betainc(alpha + 0 * at, beta + 0 * at, at), jnp.finfo(x.dtype).tiny)
-    p = jnp.exp(xlogy(alpha, at) + xlog1py(beta, -at) - betaln(alpha, beta))
-    lower = alpha / (alpha + beta) * (1 - p / (alpha * cdf))
-    weighted = weights[None, :] * p / (at * (1 - at))
-    prob, cross = _moments(x[None, :], weighted, jnp.log(cdf), jnp.clip(lower, 0, at))
+    z, weights = _panels(_logit_edges(alpha, beta))
+    z = z[None, :]
+    x, y = jax.nn.sigmoid(z), jax.nn.sigmoid(-z)
+    # In the logit no density is infinite, and each tail is taken from the end that it is near.
+    log_p = -alpha * jax.nn.softplus(-z) - beta * jax.nn.softplus(z) - betaln(alpha, beta)
+    p, left, total = jnp.exp(log_p), z <= 0, alpha + beta
+    own, other = jnp.where(left, alpha, beta), jnp.where(left, beta, alpha)
+    near = jnp.where(left, x, y)
+    first = (own + other) * near  # of the series of the tail, where one more term does
+    inner = first > 1e-4
+    tail = jnp.where(
+        inner,
+        betainc(own, other, jnp.where(inner, near, 0.5)),
+        p / own * (1 + first / (own + 1)),
+    )
+    cdf = jnp.maximum(jnp.where(left, tail, 1 - tail), jnp.finfo(z.dtype).tiny)
+    lower = jnp.clip(alpha / total * (1 - p / (alpha * cdf)), 0, x)
+    prob, cross = _moments(x, weights[None, :] * p, jnp.log(cdf), lower)
     if not mutual:
         return _regret(cross), _spread(prob, cross)
     # A 0/1 reward is determined by its mean: I(A*; Y_a) = sum_b P(A* = b) d(E[mu_a | b], E[mu_a]).
@@ -185,6 +221,20 @@ def _bernoulli_terms(belief: BetaBernoulli, mutual: bool) -> Terms:
     mean = jnp.sum(cross, axis=0)[None, :]
     divergence = _bernoulli_divergence(given, jnp.broadcast_to(mean, given.shape))
     return _regret(cross), jnp.sum(prob[:, None] * divergence, axis=0)
+
+
+def _logit_edges(alpha: Float[Array, "K 1"], beta: Float[Array, "K 1"]) -> Float[Array, " E"]:
+    """Edges in the logit: from the scale of each arm's body out to where its tails end.
+
+    Tails fall like exp(alpha z) to the left and exp(-beta z) to the right, so with small parameters
+    they are much longer than the body, which is why panels grow by a factor.
+    """
+    centre = jnp.log((alpha + 1) / (beta + 1))
+    scale = jnp.sqrt(1 / (alpha + 1) + 1 / (beta + 1))
+    body = jnp.minimum(scale, 1)
+    share = jnp.linspace(0, 1, _SIDE, dtype=alpha.dtype)[None, :]
+    left, right = (body * ((6 * scale + 16 / side) / body) ** share for side in (alpha, beta))
+    return jnp.concatenate([centre - left, centre, centre + right], axis=1).ravel()
 
 
 def _bernoulli_divergence(p: Array, q: Array) -> Array:
@@ -230,22 +280,68 @@ def _gaussian_terms(belief: NormalNormal, mutual: bool) -> Terms:
 def _cell_terms(belief: Belief) -> Terms:
     """By variance, for any independent arms, from what every belief can say of its means.
 
-    The range of the means is cut into cells; in a cell the other arms' CDFs are taken at their
-    average, so the error is of second order in the cells' width.
+    The line is cut into cells, of which the first and the last are open. In a cell all arms' CDFs
+    and partial means rise evenly from one edge to the next, so the error is of second order in
+    the cells' probability, and arms with equal points have equal chances to be best in them.
     """
-    mean, sd = belief.predictive_mean()[:, None], belief.mean_sd()[:, None]
-    edges = jnp.sort((mean + sd * jnp.asarray(CELLS, mean.dtype)[None, :]).ravel())
-    cdf = jax.vmap(belief.cdf)(edges).T  # [K, E]
-    # E[mu; mu <= x] = m - E[max(mu, x)] + x P(mu <= x)
-    partial = mean - jax.vmap(belief.expected_max)(edges).T + edges[None, :] * cdf
+    mean = belief.predictive_mean()[:, None]
+    if isinstance(belief, PointBelief):
+        edges, cdf, partial = _point_cells(belief.mu, belief.weights)
+    else:
+        edges = jnp.sort(_quantiles(belief).ravel())
+        cdf = jax.vmap(belief.cdf)(edges).T  # [K, E]
+        # E[mu; mu <= x] = m - E[max(mu, x)] + x P(mu <= x)
+        partial = mean - jax.vmap(belief.expected_max)(edges).T + edges[None, :] * cdf
+    zero = jnp.zeros_like(mean)
+    cdf = jnp.concatenate([zero, cdf, zero + 1], axis=1)
+    partial = jnp.concatenate([zero, partial, mean], axis=1)
+    left, right = jnp.append(-jnp.inf, edges)[None, :], jnp.append(edges, jnp.inf)[None, :]
     tiny = jnp.finfo(mean.dtype).tiny
-    left, right = edges[None, :-1], edges[None, 1:]
-    mass = jnp.maximum(jnp.diff(cdf, axis=1), 0)
-    below = jnp.maximum((cdf[:, 1:] + cdf[:, :-1]) / 2, tiny)
-    lower = jnp.clip((partial[:, 1:] + partial[:, :-1]) / 2 / below, edges[0], right)
-    inside = jnp.clip(jnp.diff(partial, axis=1) / jnp.maximum(mass, tiny), left, right)
-    prob, cross = _moments(inside, mass, jnp.log(below), lower)
+    mass, step = jnp.maximum(jnp.diff(cdf, axis=1), 0), jnp.diff(partial, axis=1)
+    inside = jnp.clip(jnp.where(mass > 0, step / jnp.maximum(mass, tiny), 0), left, right)
+    at, weights = (jnp.asarray(each, mean.dtype) for each in shared_nodes(belief.num_arms))
+    below = jnp.maximum(cdf[:, None, :-1] + at[None, :, None] * mass[:, None, :], tiny)
+    lower = (partial[:, None, :-1] + at[None, :, None] * step[:, None, :]) / below
+    lower = jnp.clip(lower, inside[:, :1, None], right[None])
+    weighted = weights[None, :, None] * mass[:, None, :]
+    inside = jnp.broadcast_to(inside[:, None, :], below.shape)
+    flat = (belief.num_arms, -1)
+    prob, cross = _moments(
+        inside.reshape(flat),
+        weighted.reshape(flat),
+        jnp.log(below).reshape(flat),
+        lower.reshape(flat),
+    )
     return _regret(cross), _spread(prob, cross)
+
+
+def _quantiles(belief: Belief) -> Float[Array, "K C"]:
+    """Of each arm at the levels, roughly: by interpolation, and once more between those."""
+    mean, sd = belief.predictive_mean()[:, None], belief.mean_sd()[:, None]
+    found = mean + sd * jnp.asarray(_SEARCH, mean.dtype)[None, :]
+    levels = jnp.asarray(_LEVELS, mean.dtype)
+    for _ in range(2):
+        cdf = jax.vmap(belief.cdf, in_axes=1, out_axes=1)(found)
+        found = jax.vmap(lambda f, x: jnp.interp(levels, f, x))(cdf, found)
+    return found
+
+
+def _point_cells(
+    mu: Float[Array, "K N"], weights: Float[Array, "K N"]
+) -> tuple[Float[Array, " E"], Float[Array, "K E"], Float[Array, "K E"]]:
+    """Edges at points, and CDFs and partial means there."""
+    sums, chosen = jnp.cumsum(weights, axis=1), mu
+    if mu.shape[1] > MOST_POINTS:
+        levels = jnp.asarray(POINT_LEVELS, sums.dtype)
+        place = jax.vmap(lambda own: jnp.searchsorted(own, levels * own[-1]))(sums)
+        chosen = jnp.concatenate([jnp.take_along_axis(mu, place, axis=1), mu[:, -1:]], axis=1)
+    edges = jnp.sort(chosen.ravel())
+    upto = jax.vmap(lambda own: jnp.searchsorted(own, edges, side="right"))(mu)
+
+    def read(running: Array) -> Array:
+        return jnp.take_along_axis(jnp.pad(running, ((0, 0), (1, 0))), upto, axis=1)
+
+    return edges, read(sums), read(jnp.cumsum(weights * mu, axis=1))
 
 
 def _weighted_terms(means: Float[Array, "N K"], weights: Float[Array, " N"]) -> Terms:

@@ -1,12 +1,12 @@
 """Information-directed sampling with beliefs made of points, by variance.
 
-Independent arms: the range of the means is cut into cells, in which the other arms' CDFs are taken
-at their average (as in `irsppl.policies.ids`). Joint points say themselves which arm is best.
+Independent arms: the line is cut into cells between points, all of them where an arm has few, in
+which the arms' CDFs rise together (as in `irsppl.policies.ids`). Joint points say themselves which
+arm is best.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,37 +14,43 @@ import numpy as np
 from irsppl.engine import verbs
 from irsppl.engine.families.joint import JointPoints
 from irsppl.engine.families.points import Points
-from irsppl.engine.ids.mixture import TINY, VARIANCE, minimise, score
+from irsppl.engine.ids.mixture import FLOOR, VARIANCE, minimise, score
 from irsppl.engine.verbs import implements, stateless, verb
 from irsppl.inner.arrays import Floats
 from irsppl.inner.cpu import rng as random
 from irsppl.inner.cpu.compiling import njit
 from irsppl.inner.cpu.rng import KERNEL
-from irsppl.policies.ids import CELLS
+from irsppl.policies.ids import MOST_POINTS, POINT_LEVELS, shared_nodes
 
 
 class OfPoints(NamedTuple):
-    """K arms; all but the first are work arrays."""
+    """K arms, up to C edges of each; all but the first two are work arrays."""
 
-    cells: Floats  # [C] edges of cells in standard deviations from an arm's mean
+    levels: Floats  # quantiles at which arms of many points have their edges
+    shared: Floats  # [arms with mass in a cell - 1, nodes or weights, 4]
     prob: Floats  # [K] that the arm is best
     cross: Floats  # [K, K] E[mu_a; b is best], as [b, a]
     terms: Floats  # [2, K] regret and information
     heads: Floats  # [2, K] two numbers of each arm
-    edges: Floats  # [E], E = K C
-    below: Floats  # [K, E] P(mu_a <= edge)
-    partial: Floats  # [K, E] E[mu_a; mu_a <= edge]
+    chosen: Floats  # [K, C] the arm's own edges, rising, then infinity
+    edges: Floats  # [K C]
+    below: Floats  # [K, K C] P(mu_a <= edge)
+    partial: Floats  # [K, K C] E[mu_a; mu_a <= edge]
 
 
 stateless(OfPoints)
 
 
 def points_rule(arms: int) -> OfPoints:
-    cells = np.array(CELLS, np.float64)
+    most = max(MOST_POINTS, len(POINT_LEVELS) + 1) + 1
+    shared = np.zeros((arms, 2, 4))
+    for a in range(arms):
+        nodes, weights = shared_nodes(a + 1)
+        shared[a, 0, : nodes.size], shared[a, 1, : nodes.size] = nodes, weights
     small = (np.empty(arms), np.empty((arms, arms)), np.empty((2, arms)), np.empty((2, arms)))
-    size = arms * cells.size
+    size = arms * most
     large = np.empty(size), np.empty((arms, size)), np.empty((arms, size))
-    return OfPoints(cells, *small, *large)
+    return OfPoints(np.array(POINT_LEVELS), shared, *small, np.empty((arms, most)), *large)
 
 
 @verb
@@ -53,26 +59,51 @@ def _moments(family: Any, rule: OfPoints) -> None:
 
 
 @njit(**KERNEL)
-def _lay_edges(family: Points, rule: OfPoints) -> None:
-    """Edges of all arms' cells, rising."""
-    arms, count = rule.prob.size, rule.cells.size
+def _choose_edges(mu: Floats, weights: Floats, total: float, levels: Floats, chosen: Floats) -> int:
+    """One arm's own edges, and how many: all its points, or those at the levels and the last."""
+    count = 0
+    if mu.size <= MOST_POINTS:
+        for j in range(mu.size):
+            if weights[j] > 0.0:
+                chosen[count] = mu[j]
+                count += 1
+    else:
+        mass, level = 0.0, 0
+        for j in range(mu.size):
+            mass += weights[j]
+            if level < levels.size and mass >= levels[level] * total:
+                chosen[count] = mu[j]
+                count += 1
+                while level < levels.size and mass >= levels[level] * total:
+                    level += 1
+        chosen[count] = mu[mu.size - 1]
+        count += 1
+    chosen[count] = np.inf
+    return count
+
+
+@njit(**KERNEL)
+def _lay_edges(family: Points, rule: OfPoints) -> int:
+    """All arms' edges, rising and each of them once; returns how many."""
+    arms, heads = rule.prob.size, rule.heads[0]
     for a in range(arms):
-        square, mean = 0.0, family.means[a]
-        for j in range(family.span[a, 0], family.span[a, 1]):
-            off = family.mu[a, j] - mean
-            square += family.weights[a, j] * off * off
+        first, last = family.span[a, 0], family.span[a, 1]
+        mu, weights = family.mu[a, first:last], family.weights[a, first:last]
         total = family.sums[a, family.sums.shape[1] - 1]
-        rule.heads[0, a], rule.heads[1, a] = 0.0, math.sqrt(square / total)
-    for i in range(rule.edges.size):
-        lowest, best = np.inf, 0
+        _choose_edges(mu, weights, total, rule.levels, rule.chosen[a])
+        heads[a] = 0.0
+    count = 0
+    while True:
+        lowest = np.inf
         for a in range(arms):
-            at = np.int64(rule.heads[0, a])
-            if at < count:
-                edge = family.means[a] + rule.heads[1, a] * rule.cells[at]
-                if edge < lowest:
-                    lowest, best = edge, a
-        rule.edges[i] = lowest
-        rule.heads[0, best] += 1.0
+            lowest = min(lowest, rule.chosen[a, np.int64(heads[a])])
+        if lowest == np.inf:
+            return count
+        rule.edges[count] = lowest
+        count += 1
+        for a in range(arms):
+            while rule.chosen[a, np.int64(heads[a])] == lowest:
+                heads[a] += 1.0
 
 
 @njit(**KERNEL)
@@ -91,33 +122,52 @@ def _sum_up(
 
 @implements(_moments, Points)
 def _(family, rule):
-    _lay_edges(family, rule)
-    arms, last = rule.prob.size, rule.edges.size - 1
+    count, arms = _lay_edges(family, rule), rule.prob.size
     for a in range(arms):
         total = family.sums[a, family.sums.shape[1] - 1]
         weights, mu = family.weights[a], family.mu[a]
-        _sum_up(mu, weights, total, rule.edges, rule.below[a], rule.partial[a])
+        _sum_up(mu, weights, total, rule.edges[:count], rule.below[a], rule.partial[a])
     rule.prob[:] = 0.0
     rule.cross[:] = 0.0
-    floor = rule.edges[0]
-    for i in range(last):
-        left, right = rule.edges[i], rule.edges[i + 1]
-        for a in range(arms):  # averages of the other arms
-            average = max((rule.below[a, i + 1] + rule.below[a, i]) / 2.0, TINY)
-            given = (rule.partial[a, i + 1] + rule.partial[a, i]) / 2.0 / average
-            rule.heads[0, a], rule.heads[1, a] = average, min(max(given, floor), right)
+    for i in range(count):
+        _add_cell(rule, i)
+
+
+@njit(**KERNEL)
+def _add_cell(rule: OfPoints, i: int) -> None:
+    """The cell that ends at edge i, in which all arms' CDFs and partial means rise together."""
+    arms, below, partial = rule.prob.size, rule.below, rule.partial
+    active = 0
+    for b in range(arms):
+        if below[b, i] > (below[b, i - 1] if i > 0 else 0.0):
+            active += 1
+    if active == 0:
+        return
+    nodes, weights = rule.shared[active - 1]
+    cdf, given = rule.heads[0], rule.heads[1]
+    for k in range(nodes.size):
+        if weights[k] == 0.0:
+            break
+        product = weights[k]
+        for a in range(arms):
+            mass, first = below[a, i], partial[a, i]
+            if i > 0:
+                mass = below[a, i - 1] + nodes[k] * (mass - below[a, i - 1])
+                first = partial[a, i - 1] + nodes[k] * (first - partial[a, i - 1])
+            else:
+                mass, first = nodes[k] * mass, nodes[k] * first
+            cdf[a] = max(mass, FLOOR)
+            given[a] = first / cdf[a]
+            product *= cdf[a]
         for b in range(arms):
-            mass = rule.below[b, i + 1] - rule.below[b, i]
-            if mass <= 0.0:
-                continue
-            inside = (rule.partial[b, i + 1] - rule.partial[b, i]) / mass
-            for a in range(arms):
-                if a != b:
-                    mass *= rule.heads[0, a]
-            rule.prob[b] += mass
-            for a in range(arms):
-                own = min(max(inside, left), right)
-                rule.cross[b, a] += mass * (own if a == b else rule.heads[1, a])
+            mass, first = below[b, i], partial[b, i]
+            if i > 0:
+                mass, first = mass - below[b, i - 1], first - partial[b, i - 1]
+            if mass > 0.0:
+                others = product / cdf[b]
+                rule.prob[b] += mass * others
+                for a in range(arms):
+                    rule.cross[b, a] += others * (first if a == b else mass * given[a])
 
 
 @implements(_moments, JointPoints)
