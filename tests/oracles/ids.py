@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 
 class Bernoulli:
@@ -118,3 +118,93 @@ def ratio(regret, gain, mixture):
     """Squared regret per information of the mixture (i, j, probability of i)."""
     i, j, q = mixture
     return (q * regret[i] + (1 - q) * regret[j]) ** 2 / (q * gain[i] + (1 - q) * gain[j])
+
+
+# ---- laws that a grid of means does not hold: U-shaped ones and those with heavy tails
+
+
+class Line:
+    """Independent arms on a fine grid of any variable t that the mean x(t) rises with.
+
+    Sums over an even grid are as good as exact where everything is smooth in t and ends in zeros.
+    """
+
+    def __init__(self, t, x, density, below, partial):
+        """density, below, partial [K, J]: of t; P(mu <= x); E[mu; mu <= x]."""
+        self.x, self.below, self.partial = x, np.stack(below), np.stack(partial)
+        self.mass = np.stack(density) * (t[1] - t[0])
+
+    def moments(self):
+        """(P(A* = b), E[mu_a; A* = b] as [b, a])."""
+        count = len(self.mass)
+        prob, cross = np.empty(count), np.empty((count, count))
+        for b in range(count):
+            others = np.delete(self.below, b, axis=0).prod(axis=0)
+            prob[b], cross[b, b] = self.mass[b] @ others, self.mass[b] @ (others * self.x)
+            for a in set(range(count)) - {b}:
+                rest = np.delete(self.below, [a, b], axis=0).prod(axis=0)
+                cross[b, a] = self.mass[b] @ (rest * self.partial[a])
+        return prob, cross
+
+    def terms(self, information):
+        """(expected regret, information) of each arm."""
+        prob, cross = self.moments()
+        given, mean = cross / prob[:, None], cross.sum(axis=0)
+        regret = np.diagonal(cross).sum() - mean
+        if information == "variance":
+            return regret, prob @ (given - mean) ** 2
+        told = special.rel_entr(given, mean) + special.rel_entr(1 - given, 1 - mean)
+        return regret, prob @ told
+
+
+def beta_line(alpha, beta):
+    """Beta laws in the logit, each tail from its own end."""
+    t = np.arange(-690, 690, 0.02)
+    x, y = special.expit(t), special.expit(-t)
+    density, below, partial = [], [], []
+    for a, b in zip(alpha, beta, strict=True):
+        density.append(np.exp(a * special.log_expit(t) + b * special.log_expit(-t)))
+        density[-1] /= special.beta(a, b)
+        for law, first, scale in ((below, a, 1), (partial, a + 1, a / (a + b))):
+            upper = 1 - special.betainc(b, first, y)
+            law.append(scale * np.where(t < 0, special.betainc(first, b, x), upper))
+    return Line(t, x, density, below, partial)
+
+
+def inverse_gamma_line(shape, rate):
+    """Means of exponential arms, in their logarithm."""
+    t = np.arange(-20, 300, 0.01)
+    x = np.exp(t)
+    laws = [stats.invgamma(a, scale=b) for a, b in zip(shape, rate, strict=True)]
+    partial = [
+        b / (a - 1) * special.gammaincc(a - 1, b / x) for a, b in zip(shape, rate, strict=True)
+    ]
+    return Line(t, x, [law.pdf(x) * x for law in laws], [law.cdf(x) for law in laws], partial)
+
+
+def student_line(mean, scale, freedom):
+    t = np.arange(-90, 90, 0.01)
+    x = np.sinh(t)
+    density, below, partial = [], [], []
+    for m, s, df in zip(mean, scale, freedom, strict=True):
+        z = (x - m) / s
+        density.append(stats.t.pdf(z, df) / s * np.cosh(t))
+        below.append(stats.t.cdf(z, df))
+        partial.append(m * below[-1] - s * (df + z * z) / (df - 1) * stats.t.pdf(z, df))
+    return Line(t, x, density, below, partial)
+
+
+def points_terms(points, weights):
+    """Variance terms of arms with few points [K, N], by every combination; ties are shared."""
+    arms = len(points)
+    prob, cross = np.zeros(arms), np.zeros((arms, arms))
+    for places in itertools.product(*(range(len(p)) for p in points)):
+        means = np.array([points[a][i] for a, i in enumerate(places)])
+        mass = np.prod([weights[a][i] for a, i in enumerate(places)])
+        best = means == means.max()
+        share = mass * best / best.sum()
+        prob += share
+        cross += share[:, None] * means
+    mean = cross.sum(axis=0)
+    given = cross / np.maximum(prob, 1e-300)[:, None]
+    return np.diagonal(cross).sum() - mean, prob @ (given - mean) ** 2
