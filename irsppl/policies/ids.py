@@ -212,7 +212,7 @@ def _bernoulli_terms(belief: BetaBernoulli, mutual: bool) -> Terms:
         p / own * (1 + first / (own + 1)),
     )
     cdf = jnp.maximum(jnp.where(left, tail, 1 - tail), jnp.finfo(z.dtype).tiny)
-    lower = jnp.clip(alpha / total * (1 - p / (alpha * cdf)), 0, x)
+    lower = jnp.clip(alpha / total * (1 - p / cdf / alpha), 0, x)
     prob, cross = _moments(x, weights[None, :] * p, jnp.log(cdf), lower)
     if not mutual:
         return _regret(cross), _spread(prob, cross)
