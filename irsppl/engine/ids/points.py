@@ -125,7 +125,8 @@ def _(family, rule):
     count, arms = _lay_edges(family, rule), rule.prob.size
     for a in range(arms):
         total = family.sums[a, family.sums.shape[1] - 1]
-        weights, mu = family.weights[a], family.mu[a]
+        first, last = family.span[a, 0], family.span[a, 1]
+        mu, weights = family.mu[a, first:last], family.weights[a, first:last]
         _sum_up(mu, weights, total, rule.edges[:count], rule.below[a], rule.partial[a])
     rule.prob[:] = 0.0
     rule.cross[:] = 0.0
