@@ -20,6 +20,8 @@ from jaxtyping import Array, Bool, Float, Int
 from irsppl._checks import check_levels
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import Upkeep
+from irsppl.beliefs._inverse import likely_latents, points_between
+from irsppl.beliefs._nodes import lay
 from irsppl.beliefs._points import Points, copied
 from irsppl.beliefs._types import ArmModel, Params
 
@@ -36,8 +38,10 @@ _NEAR_END = 12.0
 # Spacing over the posterior's standard deviation: at 2 the trapezoid rule is off by 0.7 %, at 3 by
 # a tenth (exp(-2 pi^2 / ratio^2)).
 _WIDEST_SPACING = 2.0
-# New nodes reach to where the log density has fallen by this much.
-_FALL = 20.0
+# New nodes are wanted too where each half of the nodes gives a mean so far from that of all, in
+# standard deviations: a mode has become too narrow for its nodes, though others have enough.
+_HALVES_APART = 0.02
+_POINTERS = 32  # rewards, and quantiles of the prior, that modes are looked for from
 _BUFFER = 512  # rewards that are kept at first, where there are too many kinds to count
 _BLOCK = 256  # rewards that are weighed at a time
 _DRAWS = 512  # rewards that are drawn from a node's law to tell it from its neighbour's
@@ -58,6 +62,8 @@ class Quadrature(Points, Upkeep):
     """
 
     record: Record | None
+    gap: Float[Array, " K"]  # error that finer nodes found when these were laid
+    missed: Bool[Array, " K"]  # whether a reward since then points between nodes
 
     def __init__(
         self,
@@ -85,6 +91,8 @@ class Quadrature(Points, Upkeep):
             jnp.zeros((self.num_arms, size), self.mu.dtype),
             jnp.zeros(self.num_arms, jnp.int32),
         )
+        self.gap = jnp.zeros(self.num_arms, self.mu.dtype)
+        self.missed = jnp.zeros(self.num_arms, bool)
 
     # ---- the record of rewards
     def _counts(self) -> np.ndarray:
@@ -129,7 +137,23 @@ class Quadrature(Points, Upkeep):
             self.record.times.at[arm, place].add(1),
             self.record.seen.at[arm].add(1),
         )
-        return changed(updated, record=record)
+        missed = self.missed.at[arm].set(self.missed[arm] | self._misses(arm, reward, updated))
+        return changed(updated, record=record, missed=missed)
+
+    def _misses(self, arm: Array, reward: Array, after: Points) -> Bool[Array, ""]:
+        """Whether the reward points to where no node is."""
+        found = jnp.asarray(False)
+        for model, group, params in zip(self.models, self.groups, self.params, strict=True):
+            if model.reward_values is not None:
+                continue  # what one of few rewards says changes slowly with the latent
+            place = jnp.argmax(jnp.asarray(group) == arm)
+            own = jax.tree.map(lambda leaf, i=place: leaf[i][None], params)
+            order = _node_order(own)[0]
+            nodes = jax.tree.map(lambda leaf, o=order: leaf[0][o], own)
+            logs = self.log_weights[arm][order], after.log_weights[arm][order]
+            hidden = points_between(model, nodes, *logs, reward)
+            found |= jnp.any(jnp.asarray(group) == arm) & hidden
+        return found
 
     def cdf(self, x: Any) -> Float[Array, " K"]:
         """Straight between nodes, half of whose weight lies below them (see `laws.Smooth`)."""
@@ -144,13 +168,24 @@ class Quadrature(Points, Upkeep):
     def _in_need(self) -> Bool[Array, " K"]:
         """Arms whose posterior is narrow beside the nodes' spacing, or has reached their end."""
         used = 1 / jnp.sum(self.weights**2, axis=1)
-        rows = []
-        for group, params in zip(self.groups, self.params, strict=True):
-            order = _node_order(params)
-            logs = jnp.take_along_axis(self.log_weights[np.array(group)], order, axis=1)
+        halves, rows = [], []
+        for mu, logs in self._ordered():
             ends = jnp.maximum(logs[:, 0], logs[:, -1])
             rows.append(ends > jnp.max(logs, axis=1) - _NEAR_END)
-        return (used < _LEAST_NODES_IN_USE) | self._join(rows) | jnp.isnan(used)
+            halves.append(_halves_apart(logs, mu))
+        # Not where nodes just laid are no better: new ones after each reward would not help.
+        least = jnp.maximum(_HALVES_APART * self.mean_sd(), 4 * self.gap)
+        coarse = (used < _LEAST_NODES_IN_USE) | (self._join(halves) > least)
+        return coarse | self.missed | self._join(rows) | jnp.isnan(used)
+
+    def _ordered(self) -> list[tuple[Float[Array, "G N"], Float[Array, "G N"]]]:
+        """Mean rewards and log-weights of each group, in order of the latent."""
+        rows = []
+        for group, params in zip(self.groups, self.params, strict=True):
+            arms, order = np.array(group), _node_order(params)
+            both = self.mu[arms], self.log_weights[arms]
+            rows.append(tuple(jnp.take_along_axis(each, order, axis=1) for each in both))
+        return rows  # type: ignore[return-value]
 
     def wants_care(self) -> Bool[Array, ""]:
         if self.record is None:
@@ -190,19 +225,16 @@ class Quadrature(Points, Upkeep):
         posterior the rule itself is far better than its halves (their error is near the fourth
         root of its own, relative to the posterior's standard deviation), so the estimate is on the
         safe side. What lies beyond the ends is added as if weights went on falling as they do
-        there; infinite where they rise, because the data lie beyond the nodes, which can happen
-        inside compiled programs only: elsewhere new nodes are laid.
+        there, and what finer nodes found when these were laid. Infinite where weights rise at an
+        end, because the data lie beyond the nodes, and where a reward points between two of them:
+        elsewhere than inside compiled programs, new nodes are laid then.
         """
         rows = []
-        for group, params in zip(self.groups, self.params, strict=True):
-            arms, order = np.array(group), _node_order(params)
-            mu = jnp.take_along_axis(self.mu[arms], order, axis=1)
-            logs = jnp.take_along_axis(self.log_weights[arms], order, axis=1)
+        for mu, logs in self._ordered():
             every = _mean(logs, mu)
-            halves = [jnp.abs(_mean(logs[:, i::2], mu[:, i::2]) - every) for i in (0, 1)]
             beyond = _beyond(logs, mu, every) + _beyond(logs[:, ::-1], mu[:, ::-1], every)
-            rows.append(jnp.maximum(*halves) + beyond)
-        return self._join(rows)
+            rows.append(_halves_apart(logs, mu) + beyond)
+        return jnp.where(self.missed, jnp.inf, self._join(rows) + self.gap)
 
 
 def _node_order(params: Params) -> Int[Array, "G N"]:
@@ -216,6 +248,12 @@ _needy = eqx.filter_jit(Quadrature._in_need)
 
 def _mean(log_weights: Float[Array, "G N"], mu: Float[Array, "G N"]) -> Float[Array, " G"]:
     return jnp.sum(jax.nn.softmax(log_weights, axis=1) * mu, axis=1)
+
+
+def _halves_apart(logs: Float[Array, "G N"], mu: Float[Array, "G N"]) -> Float[Array, " G"]:
+    """How far the mean of every second node is from that of all, in the worse of two ways."""
+    every = _mean(logs, mu)
+    return jnp.maximum(*(jnp.abs(_mean(logs[:, i::2], mu[:, i::2]) - every) for i in (0, 1)))
 
 
 def _beyond(logs: Float[Array, "G N"], mu: Float[Array, "G N"], mean: Array) -> Float[Array, " G"]:
@@ -282,11 +320,7 @@ def _posterior(
 
 
 def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
-    """The belief with new nodes for one arm, or None where no point has a finite posterior.
-
-    Nodes lie at x = centre + width sinh(t), t even, where x is the unconstrained latent: close
-    together where the posterior is, and reaching as far as its tails do.
-    """
+    """The belief with new nodes for one arm, or None where no point has a finite posterior."""
     record = belief.record
     assert record is not None
     group = next(g for g, arms in enumerate(belief.groups) if arm in arms)
@@ -300,11 +334,11 @@ def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
     blocks = -(-int(np.max(np.flatnonzero(times), initial=0) + 1) // _BLOCK)
 
     def weigh(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """At any number of points, in portions of the number of nodes."""
-        found = []
-        for start in range(0, len(x), num_nodes):
-            part = x[start : start + num_nodes]
-            padded = np.pad(part, (0, num_nodes - len(part)), mode="edge")
+        """At any number of points, in portions of one size."""
+        found, portion = [], max(num_nodes, DEFAULT_NODES)
+        for start in range(0, len(x), portion):
+            part = x[start : start + portion]
+            padded = np.pad(part, (0, portion - len(part)), mode="edge")
             at, mu, total = _posterior(model, jnp.asarray(padded), *data)
             found.append([np.asarray(a)[: len(part)] for a in (at[name], mu, total)])
         latent, means, logs = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -312,59 +346,43 @@ def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
 
     with jax.enable_x64(True):
         data = jnp.asarray(rewards), jnp.asarray(times), jnp.asarray(blocks)
-        nodes = np.asarray(belief.params[group][name][place], np.float64)
-        x = np.asarray(jax.vmap(lambda p: model.unconstrain({name: p}))(jnp.asarray(nodes)))[:, 0]
-        mode, width = _peak(lambda x: weigh(x)[2], np.unique(x[np.isfinite(x)]))
-        if mode is None:
-            return None
-        # From the peak's own width out to e^30 times it; then the quartiles of what is found.
-        t = np.linspace(-30.0, 30.0, 4 * num_nodes)
-        logs = weigh(mode + width * np.sinh(t))[2] + np.log(np.cosh(t))
-        below = np.cumsum(np.exp(logs - logs.max()))
-        quartiles = np.interp(np.array([0.25, 0.5, 0.75]) * below[-1], below, t)
-        low, centre, high = mode + width * np.sinh(quartiles)
-        width = max((high - low) / 1.35, width * 1e-3)
-        logs = weigh(centre + width * np.sinh(t))[2] + np.log(np.cosh(t))
-        inside = np.flatnonzero(logs > logs.max() - _FALL)
-        first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(t) - 1)
-        t = np.linspace(t[first], t[last], num_nodes)
-        latent, means, logs = weigh(centre + width * np.sinh(t))
-        logs = logs + np.log(np.cosh(t))
-    if not np.all(np.isfinite(means)) or not np.isfinite(logs.max()):
+        old = np.asarray(belief.params[group][name][place], np.float64)
+        start = _starts(model, name, old, np.repeat(rewards, times.astype(int)))
+        laid = lay(weigh, start, num_nodes)
+    if laid is None:
         return None
-    order = np.argsort(means, kind="stable")
-    logs = logs - np.logaddexp.reduce(logs)
+    order = np.argsort(laid.means, kind="stable")
     dtype = belief.mu.dtype
     params = list(belief.params)
-    params[group] = {name: params[group][name].at[place].set(jnp.asarray(latent[order], dtype))}
+    latent = jnp.asarray(laid.latent[order], dtype)
+    params[group] = {name: params[group][name].at[place].set(latent)}
     return changed(
         belief,
         params=tuple(params),
-        mu=belief.mu.at[arm].set(jnp.asarray(means[order], dtype)),
-        log_weights=belief.log_weights.at[arm].set(jnp.asarray(logs[order], dtype)),
+        mu=belief.mu.at[arm].set(jnp.asarray(laid.means[order], dtype)),
+        log_weights=belief.log_weights.at[arm].set(jnp.asarray(laid.logs[order], dtype)),
+        gap=belief.gap.at[arm].set(laid.gap),
+        missed=belief.missed.at[arm].set(False),
     )
 
 
-def _peak(weigh: Any, x: np.ndarray) -> tuple[float | None, float]:
-    """The highest point of the log-posterior, and a step around it over which it hardly changes."""
-    steps = (x[-1] - x[0]) * 2.0 ** np.arange(-3, 8)
-    x = np.concatenate([x[0] - steps[::-1], x, x[-1] + steps])
-    while True:
-        logs = weigh(x)
-        best = int(np.argmax(logs))
-        if not np.isfinite(logs[best]):
-            return None, 0.0
-        left, right = max(best - 1, 0), min(best + 1, len(x) - 1)
-        step = (x[right] - x[left]) / (right - left)
-        at_end = left == best or right == best
-        flat = logs[best] - min(logs[left], logs[right]) < 0.1
-        exhausted = step <= 4 * np.spacing(abs(x[best])) or abs(x[best]) > 1e30
-        if exhausted or (flat and not at_end):
-            return float(x[best]), float(step)
-        if at_end:
-            x = x[best] + np.linspace(-1, 1, 65) * (x[-1] - x[0])
-        else:
-            x = np.linspace(x[left], x[right], 65)
+def _starts(model: ArmModel, name: str, old: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """Unconstrained points to look for modes from: the old nodes, the prior, what rewards say."""
+    prior = np.asarray(_nodes(model, _POINTERS)[0][name], np.float64)
+    latents = np.concatenate([old, prior])
+    if model.reward_values is None:
+        order = np.argsort(latents.reshape(len(latents), -1)[:, 0])
+        # Evenly over the rewards by size: the order in which they came must not matter.
+        spread = np.linspace(0, len(rewards) - 1, _POINTERS).round().astype(int)
+        said = jnp.asarray(np.sort(rewards)[spread])
+        told = likely_latents(model, {name: jnp.asarray(latents[order])}, said)
+        latents = np.concatenate([latents, np.asarray(told)])
+    return np.asarray(_unconstrained(model, {name: jnp.asarray(latents)}))[:, 0]
+
+
+@eqx.filter_jit
+def _unconstrained(model: ArmModel, params: Params) -> Float[Array, "M 1"]:
+    return jax.vmap(model.unconstrain)(params)
 
 
 def _spacing_after(belief: Quadrature, periods: int) -> float:

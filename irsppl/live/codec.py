@@ -122,6 +122,9 @@ class _Reader:
             return {name: self.read(part) for name, part in value.items()}
         if kind in ("numpy", "jax", "key"):
             return self._array(kind, *value)
+        if kind == "zeros":
+            dtype, shape = value
+            return jnp.zeros(shape, np.dtype(dtype))
         if kind == "model":
             if value >= len(self.models):
                 raise ValueError(f"{self.what} needs the user's NumPyro model again: give model=")
@@ -175,8 +178,20 @@ def _of(name: str, **fields: Any) -> dict[str, Any]:
     return {"class": f"irsppl.{name}", "fields": fields}
 
 
+def _with_gap(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of quadrature, also of one from before it knew of modes between its nodes."""
+    if "gap" in fields:
+        return fields
+    ((dtype, shape, _, _),) = fields["mu"].values()
+    arms = shape[:1]
+    return fields | {"gap": {"zeros": [dtype, arms]}, "missed": {"zeros": ["|b1", arms]}}
+
+
 # What older versions wrote for a class, as this one would.
-_OLDER = {"irsppl.bandit:Bandit": _with_limits}
+_OLDER = {
+    "irsppl.bandit:Bandit": _with_limits,
+    "irsppl.beliefs.quadrature:Quadrature": _with_gap,
+}
 
 
 def _is_model(value: Any) -> bool:

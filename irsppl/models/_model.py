@@ -299,6 +299,16 @@ class ArmModel:
             return jnp.asarray(self.category_values, float)[draw]
         return jnp.asarray(draw, float).reshape(())
 
+    @broadcasting
+    def reward_cdf(self, params: Params, reward: Array, num_draws: int = 8) -> Float[Array, ""]:
+        """P(a reward is at most this one): for laws without a formula, the share of fixed draws."""
+        try:
+            return jnp.asarray(self.reward_law(params, None).cdf(reward), float).reshape(())
+        except NotImplementedError:
+            keys = jax.random.split(jax.random.key(0), num_draws)
+            draws = jax.vmap(lambda key: self.sample_reward(key, params))(keys)
+            return jnp.mean(draws <= reward, dtype=float)
+
     # ---- running the user's function
     def reward_law(self, params: Params, arm: Any) -> Distribution:
         return self.visit(lambda name, fn: params[name], arm).reward["fn"]
