@@ -18,9 +18,11 @@ from irsppl.beliefs._types import ArmModel, Params
 # The steepest of 16 parts, and of 16 of that: 256 nodes are narrowed down to 1/250 of a spacing.
 _PARTS = 16
 _ROUNDS = 4
-# A likelihood that is higher by so much between two nodes than at either has a peak which is less
-# than half as wide as they are apart: more than a hundredth of its mass may be lost or doubled.
-_HIDDEN = 0.5
+# A likelihood that falls by more than this from a peak between two nodes to either of them, or to
+# one, has a standard deviation less than 0.7 of their distance. Of a narrower peak more than a
+# ten-thousandth of the mass may be lost, or counted twice where a node happens to be on it.
+_TO_EITHER = 0.25
+_TO_ONE = 1.0
 # Peaks so far below the highest node do not count.
 _LOW = 8.0
 
@@ -59,7 +61,7 @@ def pointed_at(model: ArmModel, params: Params, reward: Array) -> Params:
 def points_between(
     model: ArmModel, params: Params, before: Array, after: Array, reward: Array
 ) -> Bool[Array, ""]:
-    """Whether a reward has a peak between the nodes that none of them sees.
+    """Whether a reward has a peak between nodes that are too far apart for it.
 
     Nodes in order of the latent; before, after: their log-weights, without and with the reward.
     """
@@ -74,9 +76,10 @@ def points_between(
     nodes = params[name].reshape(len(after), -1)[:, 0]
     at = found[name].reshape(2, -1)[:, 0]
     cell = jnp.clip(jnp.searchsorted(nodes, at) - 1, 0, len(after) - 2)
-    above = heights > jnp.maximum(changes[cell], changes[cell + 1]) + _HIDDEN
+    ends = changes[cell], changes[cell + 1]
+    narrow = (heights > jnp.maximum(*ends) + _TO_EITHER) | (heights > jnp.minimum(*ends) + _TO_ONE)
     counts = jnp.maximum(before[cell], before[cell + 1]) + heights > jnp.max(after) - _LOW
-    return jnp.any(above & counts)
+    return jnp.any(narrow & counts)
 
 
 @eqx.filter_jit

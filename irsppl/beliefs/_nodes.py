@@ -153,13 +153,15 @@ def _gap(weigh: Weigh, modes: Modes, x: np.ndarray, means: np.ndarray, logs: np.
     _, fine_means, fine_logs = weigh(fine)
     fine_logs = fine_logs - np.log(scale.slope(fine))
     found, wanted = _moments(means, logs), _moments(fine_means, fine_logs)
-    return float(np.max(np.abs(found - wanted)))
+    gap = float(np.max(np.abs(found - wanted)))
+    return gap if np.isfinite(gap) else float(found[1])
 
 
 def _moments(means: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """Mean and standard deviation of the mean reward."""
     weights = np.exp(logs - logs.max())
-    weights, means = weights[weights > 0] / weights.sum(), means[weights > 0]
+    real = (weights > 0) & np.isfinite(means)
+    weights, means = weights[real] / weights[real].sum(), means[real]
     mean = weights @ means
     return np.array([mean, np.sqrt(weights @ (means - mean) ** 2)])
 
@@ -246,13 +248,12 @@ def _modes(
     )
     low, middle, high = scale.x(np.interp(levels.ravel(), below, t)).reshape(-1, 3).T
     spikes = []
-    for a, b, i in zip(first, last, near, strict=True):
-        top = a + int(np.argmax(heights[a : b + 1])) if a <= i <= b else i
+    for a, b in zip(first, last, strict=True):
+        top = a + int(np.argmax(heights[a : b + 1]))
         fallen = np.flatnonzero(heights < heights[top] - 0.5)
         left, right = fallen[fallen < top], fallen[fallen > top]
         ends = left[-1] if len(left) else 0, right[0] if len(right) else count - 1
         spikes.append((x[ends[1]] - x[ends[0]]) / 2)
     shares = np.array([below[b] - below[a] for a, b in zip(first, last, strict=True)]) / below[-1]
-    return Modes(
-        middle, np.maximum((high - low) / 1.35, steps * 1e-3), shares, peaks, np.array(spikes)
-    )
+    widths = np.maximum((high - low) / 1.35, steps * 1e-3)
+    return Modes(middle, widths, shares, peaks, np.maximum(spikes, steps * 1e-3))

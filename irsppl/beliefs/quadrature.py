@@ -40,7 +40,7 @@ _NEAR_END = 12.0
 _WIDEST_SPACING = 2.0
 # New nodes are wanted too where each half of the nodes gives a mean so far from that of all, in
 # standard deviations: a mode has become too narrow for its nodes, though others have enough.
-_HALVES_APART = 0.02
+_HALVES_APART = 0.01
 _POINTERS = 32  # rewards, and quantiles of the prior, that modes are looked for from
 _BUFFER = 512  # rewards that are kept at first, where there are too many kinds to count
 _BLOCK = 256  # rewards that are weighed at a time
@@ -171,10 +171,11 @@ class Quadrature(Points, Upkeep):
         halves, rows = [], []
         for mu, logs in self._ordered():
             ends = jnp.maximum(logs[:, 0], logs[:, -1])
-            rows.append(ends > jnp.max(logs, axis=1) - _NEAR_END)
+            near = ends > jnp.max(logs, axis=1) - _NEAR_END
+            rows.append(near | jnp.isinf(_tails(logs, mu)))
             halves.append(_halves_apart(logs, mu))
         # Not where nodes just laid are no better: new ones after each reward would not help.
-        least = jnp.maximum(_HALVES_APART * self.mean_sd(), 4 * self.gap)
+        least = jnp.maximum(_HALVES_APART * self.mean_sd(), 3 * self.gap)
         coarse = (used < _LEAST_NODES_IN_USE) | (self._join(halves) > least)
         return coarse | self.missed | self._join(rows) | jnp.isnan(used)
 
@@ -231,9 +232,7 @@ class Quadrature(Points, Upkeep):
         """
         rows = []
         for mu, logs in self._ordered():
-            every = _mean(logs, mu)
-            beyond = _beyond(logs, mu, every) + _beyond(logs[:, ::-1], mu[:, ::-1], every)
-            rows.append(_halves_apart(logs, mu) + beyond)
+            rows.append(_halves_apart(logs, mu) + _tails(logs, mu))
         return jnp.where(self.missed, jnp.inf, self._join(rows) + self.gap)
 
 
@@ -254,6 +253,12 @@ def _halves_apart(logs: Float[Array, "G N"], mu: Float[Array, "G N"]) -> Float[A
     """How far the mean of every second node is from that of all, in the worse of two ways."""
     every = _mean(logs, mu)
     return jnp.maximum(*(jnp.abs(_mean(logs[:, i::2], mu[:, i::2]) - every) for i in (0, 1)))
+
+
+def _tails(logs: Float[Array, "G N"], mu: Float[Array, "G N"]) -> Float[Array, " G"]:
+    """Error of the mean from leaving out what lies beyond the ends."""
+    every = _mean(logs, mu)
+    return _beyond(logs, mu, every) + _beyond(logs[:, ::-1], mu[:, ::-1], every)
 
 
 def _beyond(logs: Float[Array, "G N"], mu: Float[Array, "G N"], mean: Array) -> Float[Array, " G"]:
