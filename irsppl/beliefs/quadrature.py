@@ -352,7 +352,7 @@ def _moved(belief: Quadrature, arm: int) -> Quadrature | None:
     with jax.enable_x64(True):
         data = jnp.asarray(rewards), jnp.asarray(times), jnp.asarray(blocks)
         old = np.asarray(belief.params[group][name][place], np.float64)
-        start = _starts(model, name, old, np.repeat(rewards, times.astype(int)))
+        start = _starts(model, name, old, rewards[times > 0])
         laid = lay(weigh, start, num_nodes)
     if laid is None:
         return None
@@ -378,8 +378,9 @@ def _starts(model: ArmModel, name: str, old: np.ndarray, rewards: np.ndarray) ->
     if model.reward_values is None:
         order = np.argsort(latents.reshape(len(latents), -1)[:, 0])
         # Evenly over the rewards by size: the order in which they came must not matter.
-        spread = np.linspace(0, len(rewards) - 1, _POINTERS).round().astype(int)
-        said = jnp.asarray(np.sort(rewards)[spread])
+        by_size = np.unique(rewards)
+        spread = np.linspace(0, len(by_size) - 1, _POINTERS).round().astype(int)
+        said = jnp.asarray(by_size[spread])
         told = likely_latents(model, {name: jnp.asarray(latents[order])}, said)
         latents = np.concatenate([latents, np.asarray(told)])
     return np.asarray(_unconstrained(model, {name: jnp.asarray(latents)}))[:, 0]
