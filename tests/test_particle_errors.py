@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from irsppl.beliefs._moves import even_uniforms
+from irsppl.beliefs._even import even_uniforms
 from irsppl.beliefs._subclouds import (
     InaccurateBeliefWarning,
     is_poor,
@@ -191,8 +191,8 @@ def test_what_stays_poor_is_said_once(cloud, monkeypatch):
     def idle(model, params, log_weights, part, log_likelihood, mean_of, step, key):
         chosen = resample(key, log_weights, part)
         points = jax.tree.map(lambda leaf: leaf[chosen], params)
-        claimed = jnp.asarray(0.5)
-        return _moves.Rejuvenated(points, claimed, claimed, step)
+        claimed, even = jnp.asarray(0.5), jnp.full_like(log_weights, -math.log(len(log_weights)))
+        return _moves.Rejuvenated(points, even, claimed, claimed, jnp.zeros(1), step)
 
     monkeypatch.setattr(_rejuvenation, "rejuvenate", idle)
     fresh = irsppl.from_numpyro(noisy, 2, representation="particles", num_particles=256)

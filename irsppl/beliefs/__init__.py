@@ -18,10 +18,10 @@ from irsppl.beliefs._base import examined, single_pulls
 from irsppl.beliefs._cloud import Cloud
 from irsppl.beliefs._conjugate import Conjugate as Conjugate
 from irsppl.beliefs._conjugate import Natural, path_sums
+from irsppl.beliefs._even import kronecker
 from irsppl.beliefs._evolution import evolution
 from irsppl.beliefs._future import CorrelatedFuture, Future, lattice
 from irsppl.beliefs._joint import JointPoints, joint_enumeration
-from irsppl.beliefs._moves import kronecker
 from irsppl.beliefs._points import PointBelief, Points, reward_logs, value_likelihoods
 from irsppl.beliefs._rejuvenation import MoveState
 from irsppl.beliefs._subclouds import num_parts, parts_of, thin, too_few, warn_simulated

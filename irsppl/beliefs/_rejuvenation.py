@@ -154,7 +154,8 @@ class MoveState(NamedTuple):
 
 
 class Moved(NamedTuple):
-    params: Params  # leading axis N, equally weighted, in the order of parts
+    params: Params  # leading axis N, in the order of parts
+    log_weights: Float[Array, " N"]  # even but for those of rare combinations of discrete latents
     mu: Float[Array, "N K"]  # mean rewards there
     move_state: MoveState
     moves: Int[Array, ""]
@@ -171,8 +172,7 @@ def bring_in(
     move_state: MoveState,
     key: Array,
 ) -> Moved:
-    """An equally weighted cloud for the posterior given the first `seen` rewards of data =
-    (rewards, arms, seen).
+    """A cloud for the posterior given the first `seen` rewards of data = (rewards, arms, seen).
 
     params, log_weights and part are the cloud before the last of those; one step takes it in unless
     that would collapse the weights. mean_of: mean rewards at one point.
@@ -189,7 +189,7 @@ def bring_in(
         return model.log_likelihood(params, reward, arm if model.joint else None)
 
     def step(state: Any) -> Any:
-        power, params, log_weights, key, moves, move_state = state
+        power, params, log_weights, key, moves, move_state, _ = state
         key, move_key = jax.random.split(key)
         row = jax.vmap(newest_log_likelihood)(params).astype(log_weights.dtype)
         room = 1 - power
@@ -207,16 +207,28 @@ def bring_in(
         inflation = 1 + new.memory**2 * jnp.maximum(copies - 1, 0)
         kept = MoveState(inflation, new.step, new.acceptance)
         kept = jax.tree.map(lambda old, new: new.astype(old.dtype), move_state, kept)
-        return power, points, jnp.full_like(log_weights, -jnp.log(count)), key, moves + 1, kept
+        after = new.log_weights.astype(log_weights.dtype)
+        drift = new.drift.astype(log_weights.dtype)
+        return power, points, after, key, moves + 1, kept, drift
 
     zero = jnp.zeros((), log_weights.dtype)
-    start = (zero, params, log_weights, key, jnp.asarray(0, jnp.int32), move_state)
-    _, points, _, _, moves, kept = jax.lax.while_loop(lambda s: s[0] < 1, step, start)
+    still = jnp.zeros(jax.eval_shape(mean_of, jax.tree.map(lambda p: p[0], params)).shape)
+    start = (
+        *(zero, params, log_weights, key, jnp.asarray(0, jnp.int32), move_state),
+        still.astype(log_weights.dtype),
+    )
+    end = jax.lax.while_loop(lambda s: s[0] < 1, step, start)
+    _, points, log_weights, _, moves, kept, drift = end
     mu = jax.vmap(mean_of)(points).astype(log_weights.dtype)
-    ess = (count / kept.inflation).astype(mu.dtype)
-    even = jnp.full(count, 1 / count, mu.dtype)
-    error = standard_error(mu, even, jnp.asarray(parts), ess)
-    return Moved(points, mu, kept, moves, is_poor(error, jnp.std(mu, axis=0), count))
+    weights = jnp.exp(log_weights)
+    sd = jnp.sqrt(weights @ (mu - (weights @ mu)[None, :]) ** 2)
+    # Means that have not come to rest are off by as much as they drift at least.
+    size = 1 / jnp.sum(weights**2)
+    needed = jnp.max(jnp.where(drift > 0, size * (drift / jnp.maximum(sd, 1e-30)) ** 2, 0))
+    kept = kept._replace(inflation=jnp.maximum(kept.inflation, needed.astype(sd.dtype)))
+    ess = (size / kept.inflation).astype(mu.dtype)
+    error = standard_error(mu, weights, jnp.asarray(parts), ess)
+    return Moved(points, log_weights, mu, kept, moves, is_poor(error, sd, count))
 
 
 def _rise(log_weights: Array, row: Array, room: Array) -> Float[Array, ""]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 # Sixteen parts leave fifteen degrees of freedom; parts of fewer than sixteen points would each be
 # too crude for resampling within.
@@ -53,11 +53,15 @@ def widening(parts: int) -> float:
 
 
 def resample(
-    key: Array, log_weights: Float[Array, " N"], part: Int[np.ndarray, " N"]
+    key: Array,
+    log_weights: Float[Array, " N"],
+    part: Int[np.ndarray, " N"],
+    wanted: Bool[np.ndarray, " N"] | None = None,
 ) -> Int[Array, " N"]:
     """Systematic resampling within each part; the points are in the order of their parts.
 
     Each part is given as many points as it had: moves on the posterior make the parts equally good.
+    wanted: places that are given one, the first of each part; what the others get says nothing.
     """
     sizes = np.bincount(part)
     start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -67,7 +71,9 @@ def resample(
     # One search for all parts: part s fills the interval from s to s + 1.
     filled = jnp.cumsum(weights / totals)
     shift = jax.random.uniform(key, (len(sizes),), filled.dtype)[part]
-    asked = (jnp.asarray(np.arange(len(part)) - start[part]) + shift) / sizes[part] + part
+    given = sizes if wanted is None else np.bincount(part, wanted)
+    rank = np.minimum(np.arange(len(part)) - start[part], given[part] - 1)
+    asked = (jnp.asarray(rank) + shift) / jnp.asarray(given[part], filled.dtype) + part
     place = jnp.searchsorted(filled, asked.astype(filled.dtype), side="right")
     return jnp.clip(place, start[part], (start + sizes - 1)[part])
 

@@ -10,7 +10,6 @@ error.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -21,8 +20,9 @@ from jaxtyping import Array, Float, Int
 
 from irsppl._fields import M, assemble, changed
 from irsppl.beliefs._cloud import Cloud
+from irsppl.beliefs._even import kronecker
 from irsppl.beliefs._joint import JointPoints
-from irsppl.beliefs._moves import first_step, kronecker
+from irsppl.beliefs._moves import first_step
 from irsppl.beliefs._points import Points, means_at
 from irsppl.beliefs._rejuvenation import MoveState, bring_in
 from irsppl.beliefs._subclouds import parts_of
@@ -142,7 +142,7 @@ class Particles(Cloud, Points):
             self,
             params=tuple(params),
             mu=self.mu.at[arm].set(mu[order]),
-            log_weights=self.log_weights.at[arm].set(-math.log(self.num_points)),
+            log_weights=self.log_weights.at[arm].set(moved.log_weights[order]),
             key=next_key,
             rejuvenations=self.rejuvenations.at[arm].add(moved.moves),
             tempered=self.tempered.at[arm].add((moved.moves > 1).astype(jnp.int32)),
@@ -215,7 +215,7 @@ class JointParticles(Cloud, JointPoints):
             self,
             params=moved.params,
             mu=moved.mu,
-            log_weights=jnp.full_like(self.log_weights, -math.log(self.num_points)),
+            log_weights=moved.log_weights,
             key=next_key,
             rejuvenations=self.rejuvenations + moved.moves,
             tempered=self.tempered + (moved.moves > 1),

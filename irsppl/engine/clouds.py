@@ -265,10 +265,11 @@ class CloudPlay:
         for kept, new in zip(self.move_state, moved.move_state, strict=True):
             kept[who, own[:size]] = new
         self.poor[who] |= moved.poor.any(axis=1)
-        points = logs.shape[1]
-        made = renewal.Renewed(moved.params, z, moved.mu, np.full((size, points), 1 / points))
+        weights = np.exp(moved.log_weights.astype(np.float64))
+        weights /= weights.sum(axis=1, keepdims=True)
+        made = renewal.Renewed(moved.params, z, moved.mu, weights)
         inflation = np.maximum(moved.move_state.inflation.astype(np.float64), 1.0)
-        self._settle(g, who, made, np.sort(parts_of(points)), inflation)
+        self._settle(g, who, made, np.sort(parts_of(logs.shape[1])), inflation)
 
     def _settle(
         self, g: int, who: np.ndarray, made: renewal.Renewed, part: np.ndarray, inflation: Any

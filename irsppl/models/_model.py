@@ -174,22 +174,47 @@ class ArmModel:
 
         discrete: values of the discrete sites, if there are any; their log mass is included.
         """
+        return sum(self.log_prior_parts(z, discrete), jnp.zeros(()))
+
+    @broadcasting
+    def log_prior_parts(
+        self, z: Float[Array, " dim"], discrete: Params | None = None
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """(Log density of z with the discrete sites held, their log mass with z held).
+
+        Each is the product of the sites' own laws given those before them: the first is the density
+        of what `sample_beside` draws, in any order of sites.
+        """
         terms: list[Array] = []
-        self.visit(self._place(z, discrete, terms), _FIRST)
-        return sum(terms, jnp.zeros(()))
+        masses: list[Array] = []
+        self.visit(self._place(z, discrete, terms, masses), _FIRST)
+        return sum(terms, jnp.zeros(())), sum(masses, jnp.zeros(()))
+
+    @broadcasting
+    def sample_beside(self, discrete: Params, key: Array) -> Float[Array, " dim"]:
+        """A draw of z from the prior, the discrete sites held at these values."""
+        keys = jax.random.split(key, max(len(self.latents), 1))
+        order = {name: i for i, name in enumerate(self.latents)}
+
+        def choose(name: str, fn: Distribution) -> Array:
+            return discrete[name] if name in discrete else fn.sample(keys[order[name]])
+
+        return self.unconstrain(self.visit(choose, _FIRST).latents())
 
     @broadcasting
     def constrain(self, z: Float[Array, " dim"], discrete: Params | None = None) -> Params:
         """The latents at an unconstrained point."""
-        return self.visit(self._place(z, discrete, []), _FIRST).latents()
+        return self.visit(self._place(z, discrete, [], []), _FIRST).latents()
 
-    def _place(self, z: Array, discrete: Params | None, terms: list[Array]) -> Callable:
+    def _place(
+        self, z: Array, discrete: Params | None, terms: list[Array], masses: list[Array]
+    ) -> Callable:
         def choose(name: str, fn: Distribution) -> Array:
             site = self.latents[name]
             if site.discrete:
                 if discrete is None:
                     raise ValueError(f"discrete= must give a value for the latent {name!r}")
-                terms.append(jnp.sum(fn.log_prob(discrete[name])))
+                masses.append(jnp.sum(fn.log_prob(discrete[name])))
                 return discrete[name]
             part = z[site.start : site.start + site.size].reshape(site.unconstrained_shape)
             transform = biject_to(fn.support)
