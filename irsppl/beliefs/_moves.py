@@ -11,6 +11,7 @@ Where discrete latents have few combinations, some points are bound to each (`_s
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +24,6 @@ from irsppl.beliefs._drift import Found, drifted, found, gap, part_means
 from irsppl.beliefs._proposals import (
     MOST_COMBINATIONS,
     Fit,
-    Offers,
     Task,
     Unconstrained,
     choose,
@@ -82,7 +82,7 @@ def rejuvenate(
     point; mean_of: mean rewards at one point, whose error matters; step: as the last call tuned it.
     """
     count = log_weights.shape[0]
-    resample_key, post_key, fit_key, move_key, round_key = jax.random.split(key, 5)
+    resample_key, pilot_key, post_key, round_key = jax.random.split(key, 4)
     names = [name for name, site in model.latents.items() if site.discrete]
 
     def density(z: Array, discrete: Params) -> Array:
@@ -96,68 +96,76 @@ def rejuvenate(
     every = Unconstrained(
         jax.vmap(model.unconstrain)(params), {name: params[name] for name in names}
     )
+    pilots = task.pilots(pilot_key)
     posts = sentinels(part, task.num_combinations)
     bound = ~posts.free, posts.own
     chosen = resample(resample_key, log_weights, part, posts.free)
-    start = manned(task, posts, chosen, every, log_weights, post_key)
-    # Fitted to the weighted cloud before resampling, which has the more distinct points.
-    fit = fit_to(task, every, _fitting_weights(task, every, log_weights), fit_key)
-    offer_key, walk_key = jax.random.split(move_key)
-    offers = offer(task, fit, start, bound, offer_key)
-    cloud, rate, sample = _independent(task, offers, start, walk_key)
-    watch = _Watch(task, posts, mean_of, start, sample.log_shares)
+    start = manned(task, posts, chosen, every, log_weights, pilots, post_key)
+    watch = _Watch(task, posts, mean_of, start)
 
     def densities(z: Array, discrete: Params) -> Array:
         """Of what each point follows."""
         values = jax.vmap(density)(z, discrete)
         return posts.bound_scores(values, task.which(Unconstrained(z, discrete)))
 
-    def again(state: _State) -> _State:
-        """Independent proposals, fitted to the cloud and, half and half, to what they found."""
-        key = jax.random.fold_in(round_key, 2 * state.done + 1)
-        fit_key, offer_key, walk_key = jax.random.split(key, 3)
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.cloud, state.sample.points)
-        ours = jnp.ones(count, state.cloud.z.dtype)
-        fit = fit_to(task, both, jnp.concatenate([ours, ours * state.sample.trusted]), fit_key)
+    def independent(state: _State, key: Array) -> _State:
+        offer_key, walk_key, found_key = jax.random.split(key, 3)
+        fit = fit_to(task, state.near, state.near_weights, pilots)
         offers = offer(task, fit, state.cloud, bound, offer_key)
-        cloud, rate, sample = _independent(task, offers, state.cloud, walk_key)
-        return state._replace(cloud=cloud, fit=fit, sample=sample, rate=rate)
+        cloud, rate = walk(offers, state.cloud, walk_key)
+        sample = found(offers, task.num_combinations, found_key)
+        return state._replace(cloud=cloud, fit=fit, sample=sample, rate=rate, acceptance=rate)
 
-    def one_round(state: _State) -> _State:
-        # Where hardly any is accepted and nothing drifts they would be waste.
-        useful = (state.rate > _WORTH_PROPOSING) | jnp.any(state.drift > 0)
-        nothing = state._replace(sample=state.sample._replace(ess=jnp.zeros_like(sample.ess)))
-        state = jax.lax.cond(useful, again, lambda _: nothing, state)
-        cloud, acceptance, step, fit = state.cloud, state.rate, state.step, state.fit
-        key = jax.random.fold_in(round_key, 2 * state.done)
+    def others(state: _State, key: Array) -> _State:
+        cloud, acceptance, step = state.cloud, state.acceptance, state.step
         flip_key, walk_key = jax.random.split(key)
         if names:
-            cloud, acceptance = _change_discrete(model, fit, cloud, densities, flip_key)
+            cloud, acceptance = _change_discrete(model, state.fit, cloud, densities, flip_key)
         if model.dim:
-            cloud, acceptance = _hamiltonian(fit, cloud, density, step, walk_key)
+            cloud, acceptance = _hamiltonian(state.fit, cloud, density, step, walk_key)
             step = step * jnp.exp(acceptance - _WANTED_ACCEPTANCE)
             step = jnp.clip(step, *_STEPS).astype(state.step.dtype)
-        done = state.done + 1
-        return watch.judged(
-            state._replace(cloud=cloud, acceptance=acceptance, step=step, done=done)
-        )
+        return state._replace(cloud=cloud, acceptance=acceptance, step=step)
 
-    begin = watch.judged(
-        _State(
-            cloud,
-            rate,
-            step,
-            fit,
-            sample,
-            rate,
-            *watch.first,
-            jnp.asarray(True),
-            jnp.zeros_like(rate),
-            jnp.zeros_like(watch.first[1]),
-            jnp.asarray(0, jnp.int32),
+    def one_round(state: _State) -> _State:
+        """The first is of independent proposals alone. They are left out of later ones where hardly
+        any is accepted and nothing drifts."""
+        independent_key, others_key = jax.random.split(jax.random.fold_in(round_key, state.done))
+        useful = (state.rate > _WORTH_PROPOSING) | jnp.any(state.drift > 0)
+        nothing = state._replace(sample=state.sample._replace(ess=jnp.zeros_like(state.sample.ess)))
+        state = jax.lax.cond(
+            useful, lambda s: independent(s, independent_key), lambda _: nothing, state
         )
+        state = jax.lax.cond(state.done > 0, lambda s: others(s, others_key), lambda s: s, state)
+        state = watch.judged(state)
+        # Later proposals are fitted to the cloud and, half and half, to what earlier ones found.
+        near = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.cloud, state.sample.points)
+        ours = jnp.ones(count, near.z.dtype)
+        weights = jnp.concatenate([ours, ours * state.sample.trusted])
+        return state._replace(near=near, near_weights=weights, done=state.done + 1)
+
+    # The first are fitted to the weighted cloud before resampling, which has more distinct points.
+    one, none = jnp.ones((), every.z.dtype), jnp.zeros((), every.z.dtype)
+    weights = _fitting_weights(task, every, log_weights).astype(every.z.dtype)
+    begin = _State(
+        start,
+        one,
+        step,
+        jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(functools.partial(fit_to, task), every, weights, pilots),
+        ),
+        jax.tree.map(lambda a, b: jnp.concatenate([a, b]), every, start),
+        jnp.concatenate([weights, jnp.zeros_like(weights)]),
+        Found(start, none, jnp.zeros(task.num_combinations, every.z.dtype)),
+        one,
+        *watch.first,
+        jnp.asarray(True),
+        none,
+        jnp.zeros_like(watch.centre),
+        jnp.asarray(0, jnp.int32),
     )
-    end = jax.lax.while_loop(lambda s: s.going & (s.done < _MOST_ROUNDS), one_round, begin)
+    end = jax.lax.while_loop(lambda s: s.going & (s.done <= _MOST_ROUNDS), one_round, begin)
     return Rejuvenated(
         jax.vmap(model.constrain)(*end.cloud),
         log_weights_of(posts, task.which(end.cloud), end.sample.log_shares),
@@ -175,14 +183,16 @@ class _State(NamedTuple):
     acceptance: Float[Array, ""]  # of the last moves of any kind
     step: Float[Array, ""]
     fit: Fit
-    sample: Found
+    near: Unconstrained  # [2 N] points that the next proposals are fitted to, with weights
+    near_weights: Float[Array, " 2N"]
+    sample: Found  # what the last independent proposals found
     rate: Float[Array, ""]  # at which the last independent proposals were accepted
     before: Float[Array, "P F"]  # means by sub-cloud, a round ago
     mean: Float[Array, " K"]  # mean rewards then
     going: Bool[Array, ""]
     memory: Float[Array, ""]
     drift: Float[Array, " K"]
-    done: Int[Array, ""]  # rounds
+    done: Int[Array, ""]  # rounds, the first of independent proposals included
 
 
 class _Watch:
@@ -194,13 +204,12 @@ class _Watch:
         posts: Sentinels,
         mean_of: Callable,
         start: Unconstrained,
-        log_shares: Float[Array, " J"],
     ):
         self.task, self.posts, self.mean_of = task, posts, mean_of
         # Sentinels may not go where others do: only points that may can forget and drift.
         self.free = np.flatnonzero(posts.free)
         means = self.means(start)
-        self.centre = self.weights(start, log_shares) @ means
+        self.centre = jnp.mean(means[self.free], axis=0)
         self.features = self.told(start, means)
         self.first = self.by_part(start, means), self.centre
 
@@ -267,15 +276,6 @@ def _fitting_weights(
     share = (1 - _RARE) * jnp.exp(mass) + _RARE / task.num_combinations
     raised = log_weights + (jnp.log(share) - mass)[task.which(cloud)]
     return jnp.where(log_weights > -jnp.inf, jnp.exp(raised), 0)
-
-
-def _independent(
-    task: Task, offers: Offers, cloud: Unconstrained, key: Array
-) -> tuple[Unconstrained, Float[Array, ""], Found]:
-    """(Cloud moved, rate of acceptance, what the offers say of the posterior)."""
-    walk_key, found_key = jax.random.split(key)
-    moved, rate = walk(offers, cloud, walk_key)
-    return moved, rate, found(offers, task.num_combinations, found_key)
 
 
 # ---- rounds

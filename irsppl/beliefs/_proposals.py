@@ -64,6 +64,14 @@ class Task:
             found = found & jnp.all(mine == theirs, axis=2)
         return found
 
+    def pilots(self, key: Array) -> Float[Array, "J n d"]:
+        """Draws of z from the prior beside each combination."""
+        if self.combinations is None:
+            return jnp.zeros((1, 0, self.model.dim))
+        keys = jax.random.split(key, (self.num_combinations, _PILOTS))
+        beside = jax.vmap(self.model.sample_beside, in_axes=(None, 0))
+        return jax.vmap(beside)(self.combinations, keys)
+
     def which(self, cloud: Unconstrained) -> Int[Array, " N"]:
         """The combination of each point."""
         return jnp.argmax(self.member(cloud), axis=1)
@@ -77,7 +85,10 @@ class Fit(NamedTuple):
     slopes: Float[Array, "E d"]  # of z on each element of the discrete latents
 
 
-def fit_to(task: Task, cloud: Unconstrained, weights: Float[Array, " N"], key: Array) -> Fit:
+def fit_to(
+    task: Task, cloud: Unconstrained, weights: Float[Array, " N"], pilots: Float[Array, "J n d"]
+) -> Fit:
+    """pilots: where a combination without points is placed."""
     dim = cloud.z.shape[1]
     # A latent at the very end of its range lies at infinity in z.
     usable = jnp.all(jnp.isfinite(cloud.z), axis=1)
@@ -101,28 +112,19 @@ def fit_to(task: Task, cloud: Unconstrained, weights: Float[Array, " N"], key: A
     mass = weights @ member  # [J]
     empty = mass <= 0
     shrink = _SHRINK / len(task.part)
-    prior_mean, prior_sd = _prior_moments(task, key)
-    towards = jnp.where(empty[:, None], prior_mean.astype(z.dtype), mean[None, :])
+    pilots = jnp.where(jnp.isfinite(pilots), pilots, 0).astype(z.dtype)
+    prior_sd = jnp.std(pilots, axis=1)
+    towards = jnp.where(empty[:, None], jnp.mean(pilots, axis=1), mean[None, :])
     means = ((weights[:, None] * member).T @ z + shrink * towards) / (mass + shrink)[:, None]
 
     def own(j: Array) -> Array:
         total = mass[j] + shrink
-        wide = jnp.where(empty[j], jnp.diag(prior_sd[j].astype(z.dtype) ** 2), whole @ whole.T)
+        wide = jnp.where(empty[j], jnp.diag(prior_sd[j] ** 2), whole @ whole.T)
         return root_of(z - means[j][None, :], weights * member[:, j] / total, shrink / total * wide)
 
     roots = jax.vmap(own)(jnp.arange(jobs))
     share = (1 - _FLOOR) * mass + _FLOOR / jobs
     return Fit(means, 1.1 * roots, jnp.log(share), whole, slopes)
-
-
-def _prior_moments(task: Task, key: Array) -> tuple[Float[Array, "J d"], Float[Array, "J d"]]:
-    """Means and standard deviations of z under the prior, given each combination."""
-    assert task.combinations is not None
-    keys = jax.random.split(key, (task.num_combinations, _PILOTS))
-    beside = jax.vmap(task.model.sample_beside, in_axes=(None, 0))
-    z = jax.vmap(beside)(task.combinations, keys)
-    z = jnp.where(jnp.isfinite(z), z, 0)
-    return jnp.mean(z, axis=1), jnp.std(z, axis=1)
 
 
 def flat(discrete: Params, dtype: Any) -> list[Float[Array, "N e"]]:

@@ -57,29 +57,35 @@ def manned(
     chosen: Int[Array, " N"],
     cloud: Unconstrained,
     log_weights: Float[Array, " N"],
+    pilots: Float[Array, "J n d"],
     key: Array,
 ) -> Unconstrained:
     """Points of a cloud for all places: `chosen` for those that are free, for sentinels any of
-    their combination, of their own sub-cloud if it has one, or else a draw from the prior."""
+    their combination, of their own sub-cloud if it has one, or else a pilot."""
     start = jax.tree.map(lambda leaf: leaf[chosen], cloud)
     places = np.flatnonzero(~posts.free)
     if task.combinations is None or not len(places):
         return start
-    pick_key, draw_key = jax.random.split(key)
-    own = posts.own[places]
-    member = task.member(cloud)[:, own].T & (log_weights > -jnp.inf)[None, :]  # [n, N]
-    near = member & jnp.asarray(task.part[places][:, None] == task.part[None, :])
-    from_all = jnp.where(jnp.any(near, axis=1)[:, None], near, member)
-    logs = jnp.where(from_all, log_weights[None, :], -jnp.inf)
-    filled = jnp.cumsum(jnp.exp(logs - jnp.max(logs, axis=1, keepdims=True)), axis=1)
-    levels = jax.random.uniform(pick_key, (len(places), 1), filled.dtype) * filled[:, -1:]
-    picked = jnp.minimum(jnp.sum(filled <= levels, axis=1), log_weights.shape[0] - 1)
-    any_there = jnp.any(from_all, axis=1)
-    combination = {name: jnp.asarray(x)[own] for name, x in task.combinations.items()}
-    drawn = jax.vmap(task.model.sample_beside)(combination, jax.random.split(draw_key, len(places)))
-    z = jnp.where(any_there[:, None], cloud.z[picked], drawn.astype(cloud.z.dtype))
+    own, count = posts.own[places], len(posts.free)
+    logs = jnp.where(task.member(cloud).T, log_weights[None, :], -jnp.inf)
+    top = jnp.max(logs, axis=1, keepdims=True)
+    # One sum for each combination; the points of a part lie side by side in it.
+    filled = jnp.cumsum(jnp.where(logs > -jnp.inf, jnp.exp(logs - top), 0), axis=1)
+    filled = jnp.pad(filled, ((0, 0), (1, 0)))
+    ends = np.cumsum(np.bincount(task.part))
+    last = ends[task.part[places]]
+    first = np.concatenate([[0], ends])[task.part[places]]
+    low, high = filled[own, first], filled[own, last]
+    low, high = jnp.where(high > low, low, 0), jnp.where(high > low, high, filled[own, -1])
+    levels = low + jax.random.uniform(key, low.shape, low.dtype) * (high - low)
+    find = jax.vmap(lambda row, level: jnp.searchsorted(row, level, side="right"))
+    picked = jnp.clip(find(filled[own], levels) - 1, 0, count - 1)
+    # Rounding must not make a level point past its combination.
+    there = jnp.take_along_axis(logs[own], picked[:, None], axis=1)[:, 0] > -jnp.inf
+    turn = np.arange(len(places)) // task.num_combinations % pilots.shape[1]
+    z = jnp.where(there[:, None], cloud.z[picked], pilots[own, turn].astype(cloud.z.dtype))
     discrete = {
-        name: leaf.at[places].set(combination[name].astype(leaf.dtype))
+        name: leaf.at[places].set(jnp.asarray(task.combinations[name])[own].astype(leaf.dtype))
         for name, leaf in start.discrete.items()
     }
     return Unconstrained(start.z.at[places].set(z), discrete)
