@@ -1,8 +1,8 @@
 """Clouds of particles do not depend on the order of the data: what data have emptied is refilled,
 what nobody has seen is found, and what has not come to rest is said.
 
-Comparisons are with sums over grids or closed forms, within 4 stated errors (one false alarm in
-1,000 each at worst, and seeds are fixed)."""
+Comparisons are with sums over grids or closed forms, within 4 stated errors unless said otherwise
+(one false alarm in 1,000 each at worst, and seeds are fixed)."""
 
 import math
 import warnings
@@ -24,8 +24,9 @@ from irsppl.beliefs._subclouds import InaccurateBeliefWarning, parts_of, resampl
 from .conftest import within
 
 
-def check(belief, exact):
-    within(float(belief.predictive_mean()[0]), float(belief.mean_error()[0]), exact)
+def check(belief, exact, sigmas=4.0):
+    mean, error = float(belief.predictive_mean()[0]), float(belief.mean_error()[0])
+    within(mean, error, exact, sigmas=sigmas)
 
 
 # ---- discrete latents beside continuous ones
@@ -124,13 +125,15 @@ def heavy_exactly(rewards):
 
 def test_an_outlier_that_turns_out_to_be_right():
     """After the second reward the posterior has two modes, one of them where next to no point was:
-    means were up to 19 stated errors off, by the luck of the cloud."""
+    means were up to 19 stated errors off, by the luck of the cloud. Five errors: in the end some
+    twenty points make up the lesser mode, and a cloud with fewer thinks its error smaller, too (of
+    twelve clouds the worst was 3.8 off)."""
     rewards = [3.56, 12.58, 12.89]
     for key in range(4):
         belief = irsppl.from_numpyro(heavy, num_arms=1, key=key)
         for seen in range(3):
             belief = belief.update(0, rewards[seen])
-            check(belief, heavy_exactly(rewards[: seen + 1]))
+            check(belief, heavy_exactly(rewards[: seen + 1]), sigmas=5.0)
         assert float(belief.mean_error()[0]) < 0.1 * float(belief.mean_sd()[0])
 
 
