@@ -14,12 +14,14 @@ from irsppl._checks import MOST_FUTURES, as_count, as_key, check_run, one_of
 from irsppl.bandit import Bandit, check_bandit
 from irsppl.bounds import Bounds, bound, mean_error
 from irsppl.penalties import find_penalty
-from irsppl.penalties.replay import enough, skewness
+from irsppl.penalties.replay import constant, enough, skewness
 from irsppl.results import finite_result
 from irsppl.simulation import name_policies, simulate
 
 # A normal interval from fewer would promise more than it holds.
 FEWEST = 30
+# Paths without any loss before there passes for none: what happens less often may be unseen.
+_CONSTANT = 1000
 APPROXIMATE = (
     "The bound is approximate: data have moved the particles that it is computed from, and their "
     "own error is not part of its standard error"
@@ -186,19 +188,20 @@ def certify(
     data = simulate(bandit, named, jax.random.fold_in(key, 4), num_replications, progress=progress)
     benchmark = find_penalty("ts").exact(bandit)
     steady = "steadied_" if "steadied_value" in data else ""
-    paths = data[f"{steady}value"].values[0]
+    raw, paths = data["value"].values[0], data[f"{steady}value"].values[0]
     if benchmark is not None:
         # Regret varies far less than value, and the mean of the difference is known.
         regrets = data[f"{steady}regret"].values[0]
-        if enough(regrets, paths.std()):
-            paths = benchmark - regrets
+        paths = benchmark - regrets if enough(regrets, raw) else paths
+    if constant(paths, raw) and len(paths) < _CONSTANT and int(bandit.remaining) > 1:
+        paths = raw
     value, error = mean_error(paths)
     finite_result(bandit, f"policy {label}", value=value, stderr=error)
     reason = None
     if not upper.value > 0:
         reason = f"The ratio is undefined because the bound, {upper.value:.6g}, is not positive"
     found = Estimate(value, error), Estimate(upper.value, upper.stderr)
-    skew = skewness(paths) / math.sqrt(len(paths))
+    skew = 0.0 if constant(paths, raw) else skewness(paths) / math.sqrt(len(paths))
     return Certificate(label, upper.penalty, *found, reason, more, upper.approximate, skew)
 
 

@@ -74,7 +74,7 @@ def shows(browser, experiment):
     assert f"reward so far\n{status['reward']:g}" in facts
     assert f"pending\n{status['pending']}" in facts
     rows = browser.find_elements("css selector", "#live-arms tbody tr")
-    for row, arm, told in zip(rows, status["arms"], experiment.advice.arms, strict=True):
+    for row, arm, told in zip(rows, status["arms"], experiment.believed(), strict=True):
         for number in (f"{arm['mean']:.4g}", f"{told.best:.1%}", str(arm["pulls"])):
             assert number in row.text
     assert "costs at most" in text_of(browser, "advice")

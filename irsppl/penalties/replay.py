@@ -72,10 +72,6 @@ class News:
         return np.stack(columns, axis=1)
 
 
-# Samples of a constant before it passes for one: what happens less often than that goes unseen.
-_CONSTANT = 1000
-
-
 def skewness(samples: np.ndarray) -> float:
     """Of the samples; 0 where they do not vary."""
     apart = samples - samples.mean()
@@ -83,15 +79,18 @@ def skewness(samples: np.ndarray) -> float:
     return float((apart**3).mean() / spread**3) if spread > 0 else 0.0
 
 
-def enough(samples: np.ndarray, scale: float) -> bool:
+def constant(samples: np.ndarray, raw: np.ndarray) -> bool:
+    """Whether the samples, made of `raw`, vary by rounding only."""
+    return bool(samples.std() <= 1e-6 * raw.std())
+
+
+def enough(samples: np.ndarray, raw: np.ndarray) -> bool:
     """Whether a normal interval of the samples' mean holds about what it promises.
 
     One end of a 95 % interval is missed with probability 2.5 % + 8.4 % skewness / sqrt(samples)
-    (Edgeworth): less than 3.9 % here. scale: what would be much variation.
+    (Edgeworth): less than 3.9 % here.
     """
-    if samples.std() <= 1e-6 * scale:
-        return len(samples) >= _CONSTANT
-    return 40 * skewness(samples) ** 2 <= len(samples)
+    return constant(samples, raw) or 40 * skewness(samples) ** 2 <= len(samples)
 
 
 def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -112,7 +111,7 @@ def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
     kept = lengths > 1e-4 * lengths[0]
     turned, directions = turned[:, kept], directions[kept] / lengths[kept, None]
     rest = raw - used @ (directions[:, 1:].T @ (turned.T @ raw))
-    if not enough(rest, raw.std()) and abs(skewness(raw)) <= abs(skewness(rest)):
+    if not enough(rest, raw) and abs(skewness(raw)) <= abs(skewness(rest)):
         return raw
     # Residuals are too small by the slopes fitted, and the columns' own means are off. So that the
     # spread over the root of their number is the error of the mean, an intercept's:
