@@ -213,13 +213,12 @@ def _step(costs: Int[np.ndarray, " K"], money: int) -> int:
     least, cheapest = max(1, -(-money // _CELLS)), int(costs.min())
     if least == 1 or least >= cheapest:
         return min(least, cheapest)
-    payable = costs[costs <= money]
-    # Where some cost is a whole number of cells, and steps between.
-    tried = np.linspace(least, min(2 * least, cheapest), 512).astype(np.int64)
-    cells = np.arange(1, 2 * _CELLS + 1)
-    whole = (payable[:, None] // cells[None, :]).ravel()
-    whole = whole[(whole >= least) & (whole <= min(2 * least, cheapest))]
-    steps = np.unique(np.concatenate([tried, whole]))
+    payable, most = costs[costs <= money], min(2 * least, cheapest)
+    # Steps of which the cheapest pull, made most often, is a whole number, and steps between.
+    cells = np.linspace(cheapest // most, cheapest // least, 512).astype(np.int64)
+    tried = np.linspace(least, most, 512).astype(np.int64)
+    steps = np.unique(np.concatenate([tried, cheapest // cells]))
+    steps = steps[(steps >= least) & (steps <= most)]
     lost = (payable[None, :] % steps[:, None] / payable[None, :]).max(axis=1)
     return int(steps[np.argmin(lost)])
 

@@ -79,7 +79,7 @@ class Certificate:
         return self.lower.value / self.upper.value if self.upper.value > 0 else math.nan
 
     def interval(self, level: float = 0.95, of: str = "ratio") -> tuple[float, float]:
-        """Confidence interval of the ratio (or of="gap"): normal, shifted for skewness (Hall)."""
+        """Confidence interval of the ratio (or of="gap"), shifted for skewness (Johnson)."""
         number = isinstance(level, numbers.Real) and not isinstance(level, bool)
         if not (number and 0 < level < 1):
             raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
