@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +24,19 @@ from irsppl.models._means import closed_mean
 from irsppl.models._model import ArmModel, Visit, broadcasting
 from irsppl.models._sites import check_law, check_same_latents, check_traced_arm, read_sites
 from irsppl.models._tails import check_tail
-from irsppl.models._trial import check_trial, discrete_values, reward_support, try_out, with_values
+from irsppl.models._trial import (
+    Trial,
+    check_trial,
+    discrete_values,
+    reward_support,
+    try_out,
+    with_values,
+)
+
+# What a function was read as last. Whatever it refers to may have changed since: it is read anew.
+_LAST: weakref.WeakKeyDictionary[Any, tuple[Any, weakref.ref[ArmModel]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @broadcasting
@@ -177,6 +191,10 @@ def _measured(model: ArmModel, say: str) -> ArmModel:
         # formula underflows.
         model = dataclasses.replace(model, mean_method="quadrature")
         trial = try_out(model, say)
+    function, meaning = model.given().function, _meaning(model, trial)
+    known = _read_before(function, meaning)
+    if known is not None:
+        return known
     check_trial(model, trial, say)
     model = dataclasses.replace(
         model,
@@ -191,7 +209,31 @@ def _measured(model: ArmModel, say: str) -> ArmModel:
     form = find_linear_gaussian(model, laws, trial)
     if conjugate is None and form is None:
         check_tail(model, trial.means, say)
-    return dataclasses.replace(model, conjugate=conjugate, linear_gaussian=form)
+    model = dataclasses.replace(model, conjugate=conjugate, linear_gaussian=form)
+    with contextlib.suppress(TypeError):  # as in `_read_before`
+        _LAST[function] = meaning, weakref.ref(model)
+    return model
+
+
+def _meaning(model: ArmModel, trial: Trial) -> Any:
+    """All that a function was read as, the numbers in the program of its trial included."""
+    _, reward_site, values, mean = model.given()
+    sites = [dataclasses.replace(site, values=None) for site in model.latents.values()]
+    table = None if values is None else values.tolist()
+    kind = model.num_arms, model.joint, model.mean_method
+    return repr((*kind, reward_site, table, sites)), trial.program, mean
+
+
+def _read_before(function: Any, meaning: Any) -> ArmModel | None:
+    """The last model that was read from a function, if it means the same now.
+
+    Compiled programs know a model by its identity, so that what is read again shares them.
+    """
+    try:
+        before, known = _LAST[function]
+    except (KeyError, TypeError):  # TypeError: it cannot be hashed, or referred to weakly
+        return None
+    return known() if before == meaning else None
 
 
 def _check_family(conjugate: tuple[str, dict[str, Any]] | None, say: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,8 +32,12 @@ _MOST_ELEMENTS = 16  # of a latent
 class Trial:
     """A model tried on draws from its prior, `[S]` each; arms in turn."""
 
-    params: dict[str, np.ndarray]
     arms: np.ndarray
+    integer: bool
+    open_low: bool
+    open_high: bool
+    program: str  # a hash of what was compiled, with all its numbers
+    params: dict[str, np.ndarray]
     means: np.ndarray
     errors: np.ndarray
     rewards: np.ndarray
@@ -40,9 +45,6 @@ class Trial:
     log_priors: np.ndarray
     lows: np.ndarray
     highs: np.ndarray
-    integer: bool
-    open_low: bool
-    open_high: bool
 
 
 def try_out(model: ArmModel, say: str) -> Trial:
@@ -75,7 +77,8 @@ def try_out(model: ArmModel, say: str) -> Trial:
         uniforms = np.random.default_rng(0).random((_TRIALS, model.num_uniforms))
         sources = jnp.asarray(uniforms, jnp.result_type(float))
     try:
-        out = jax.jit(jax.vmap(one), compiler_options=quick())(sources, keys, arms)
+        lowered = jax.jit(jax.vmap(one)).lower(sources, keys, arms)
+        out = lowered.compile(compiler_options=quick())(sources, keys, arms)
     except NoMean as error:
         raise ValueError(
             say + "the reward's law has no mean that can be computed; give it with mean="
@@ -91,8 +94,9 @@ def try_out(model: ArmModel, say: str) -> Trial:
             say + f"the model raised {type(error).__name__} when mapped over draws: {error}"
         ) from error
     integer, open_low, open_high = kinds[0]
+    program = hashlib.sha256(lowered.as_text().encode()).hexdigest()
     host = jax.device_get(out)
-    return Trial(arms=arms, integer=integer, open_low=open_low, open_high=open_high, **host)
+    return Trial(arms, integer, open_low, open_high, program, **host)
 
 
 def check_trial(model: ArmModel, trial: Trial, say: str) -> None:
