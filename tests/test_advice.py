@@ -120,7 +120,16 @@ def test_advice_under_constraints():
     pending = irsppl.Bandit(belief, T).pull(0).pull(1)
     assert advice.advise(pending, num_samples=100).loss > 0
     unknown = irsppl.Bandit(belief, np.array([1, 0.5, 0.25])).pull(0, 1)
-    assert advice.advise(unknown, num_samples=100).value == pytest.approx(1.5 * 4 / 5, rel=1e-6)
+    told = advice.advise(unknown, num_samples=100)
+    assert told.value == pytest.approx(1.5 * 4 / 5, rel=1e-6) and told.remaining == 2
+    assert told.pulls == 1.5 and "playing it 1.5 times" in told.text
+    dear = advice.advise(irsppl.Bandit(belief, costs=[1.2, 1.0, 1.5], budget=12), num_samples=100)
+    assert dear.remaining == 12 and "playing it 10 times" in dear.text
+    losses = irsppl.NormalNormal([-1.0, -2.0], [1e-3, 1e-3], [1.0, 1.0])
+    idle = advice.advise(irsppl.Bandit(losses, costs=[1, 1], budget=9), num_samples=100)
+    assert idle.pulls == idle.value == 0 and "keeping the money earns 0;" in idle.text
+    sure = advice.advise(irsppl.Bandit(losses, 9), num_samples=100).text
+    assert "9 periods that remain earns -9;" in sure and "Little can be gained" in sure
     money = irsppl.Bandit(belief, costs=[1.0, 2.0, 1.5], budget=12)
     told = advice.advise(money, num_samples=100)
     assert told.value == pytest.approx(12 * 0.75, rel=1e-6)

@@ -41,7 +41,8 @@ class ArmAdvice:
 class Advice:
     """What stopping now, and playing one arm to the end, could cost.
 
-    value: what it earns on average. bound: what nobody can earn more than on average in what
+    pulls: how often that arm is played then, on average; 0 where not playing is better. value: what
+    it earns on average. bound: what nobody can earn more than on average in what
     remains, and its standard error. loss: bound + 2 standard errors - value, so at most the average
     cost of stopping.
     loss_95: with probability 95 % somebody who knew every arm's mean would gain no more by it;
@@ -52,6 +53,7 @@ class Advice:
     remaining: int
     arms: tuple[ArmAdvice, ...]
     best: str
+    pulls: float
     value: float
     bound: float
     bound_stderr: float
@@ -73,9 +75,14 @@ class Advice:
     @property
     def text(self) -> str:
         arm = next(arm for arm in self.arms if arm.label == self.best)
+        # Not all periods that are planned for: the money buys fewer, or play is likely to end.
+        how = f"{self.pulls:.4g} times, all that can be expected,"
+        if self.pulls == self.remaining:
+            how = f"for the {self.remaining} periods that remain"
         words = (
             f"{self.best} is the best arm with probability {arm.best:.1%}. Stopping now and "
-            f"playing it for the {self.remaining} periods that remain earns {self.value:.4g}; it "
+            f"{f'playing it {how}' if self.pulls else 'keeping the money'} "
+            f"earns {self.value:.4g}; it "
             f"costs at most {self.loss:.3g}{_of(self.share)} on average "
             f"(95 %: {self.loss_95:.3g}{_of(self.share_95)})."
         )
@@ -84,7 +91,7 @@ class Advice:
             then = earlier[-1]
             words += f" At period {then['period']:.0f} it was {then['loss']:.3g} at most."
         words += f" {APPROXIMATE}." if self.approximate else ""
-        if self.share < 0.01:
+        if self.loss <= 0.01 * abs(self.bound):
             return words + " Little can be gained by going on."
         return words + " Going on may be worth it."
 
@@ -121,6 +128,7 @@ def advise(
         remaining=int(bandit.remaining),
         arms=arms,
         best=arms[chosen].label,
+        pulls=stop.pulls,
         value=value,
         bound=most.value,
         bound_stderr=most.stderr,
@@ -162,6 +170,7 @@ class Stopping:
     draws: Float[np.ndarray, "S K"]  # of the arms' true means
     mean: Float[np.ndarray, " K"]
     arm: int
+    pulls: float
     value: float
     loss_95: float
 
@@ -176,7 +185,8 @@ def stopping(bandit: Bandit, key: Array) -> Stopping:
         value, pulls = 0.0, np.zeros_like(pulls)
     gains = _best_knowing(bandit, draws) - pulls[arm] * draws[:, arm]
     rank = 0.95 + 2 * np.sqrt(0.95 * 0.05 / _DRAWS)  # two standard errors above the 95 %
-    return Stopping(draws, mean, arm, value, max(0.0, float(np.quantile(gains, rank))))
+    loss_95 = max(0.0, float(np.quantile(gains, rank)))
+    return Stopping(draws, mean, arm, float(pulls[arm]), value, loss_95)
 
 
 def draw_means(belief: Belief, key: Array) -> Float[np.ndarray, "S K"]:
