@@ -29,8 +29,9 @@ class State:
         self.labels = list(start.arm_labels)
         self.open = [True] * start.num_arms
         self.held = beliefs.hold(start.belief)
+        # Of each arm: pulls but for those that expired, which taught nothing; of these, pending.
         self.counts = np.zeros(start.num_arms, np.int64)
-        self.waiting = np.zeros(start.num_arms, np.int64)  # pending pulls of each arm
+        self.waiting = np.zeros(start.num_arms, np.int64)
         self.money: int | None
         self.costs: list[int] | None
         self.money, self.costs = start.access.account()
@@ -93,12 +94,15 @@ class State:
             if self.status[period] == PENDING:
                 self.waiting[arm] -= 1
                 del self.pending[period]
+            elif self.status[period] == EXPIRED:
+                self.counts[arm] += 1
             self.status[period] = TOLD
             self.rewards[period] = event.reward
             self.held.update(arm, event.reward)
         elif kind == "expire":
             assert period is not None
             self.waiting[self.arms[period]] -= 1
+            self.counts[self.arms[period]] -= 1
             del self.pending[period]
             self.status[period] = EXPIRED
         elif kind == "add":
@@ -144,7 +148,7 @@ class State:
         state.pending = dict(zip(kept["pending"].tolist(), kept["asked_at"].tolist(), strict=True))
         size = len(state.labels)
         arms = kept["arms"]
-        state.counts = np.bincount(arms, minlength=size)
+        state.counts = np.bincount(arms[kept["status"] != EXPIRED], minlength=size)
         state.waiting = np.bincount(arms[kept["status"] == PENDING], minlength=size)
         state.seq, state.digest = seq, digest
         return state

@@ -24,6 +24,7 @@ def arms(state: State) -> list[dict[str, Any]]:
     mean, sd = _beliefs(state)
     played, rewards = np.array(state.arms, int), np.array(state.rewards, float)
     rewarded = np.frombuffer(bytes(state.status), np.uint8) == TOLD
+    pulls = np.bincount(played, minlength=state.num_arms)
     known = np.bincount(played[rewarded], minlength=state.num_arms)
     earned = np.bincount(played[rewarded], rewards[rewarded], minlength=state.num_arms)
     return [
@@ -31,7 +32,7 @@ def arms(state: State) -> list[dict[str, Any]]:
             "arm": arm,
             "label": label,
             "open": state.open[arm],
-            "pulls": int(state.counts[arm]),
+            "pulls": int(pulls[arm]),
             "pending": int(state.waiting[arm]),
             "told": int(known[arm]),
             "reward": float(earned[arm]),
