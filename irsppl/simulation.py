@@ -281,7 +281,7 @@ def simulate(
             raise ValueError(f"means must have {bandit.num_arms} entries, got {means.shape[0]}")
         require_finite("means", means)
         bandit.belief.sample_rewards_at(jax.random.key(0), means, 1)  # refuses before any work
-    named = {label: find_policy(policy, bandit) for label, policy in named.items()}
+    named = {label: find_policy(policy, bandit).begun(bandit) for label, policy in named.items()}
     if isinstance(bandit.belief, Upkeep):
         bandit.belief.check_resolution(int(bandit.remaining))
     if means is None and outcomes is None:

@@ -340,6 +340,28 @@ def test_lagrangian_policies_play_on_from_one_solution(tie, monkeypatch):
     within(shares[0], np.sqrt(0.25 / 400), 0.5)  # arms 0 and 2 are the same
 
 
+def test_lagrangian_policies_plan_from_where_play_begins(monkeypatch, tmp_path):
+    """What was solved before in the process changes neither simulations nor experiments."""
+    start = irsppl.Bandit(irsppl.BetaBernoulli([1, 1, 1], [1, 1, 1]), 12)
+    pulls, made = [], []
+    played = start.pull(0, 0).pull(0, 0).pull(0, 0)
+    for others in ([], [start]):
+        monkeypatch.setattr(lagrangian_penalty, "_solved", [])
+        for other in others:
+            irsppl.choose(other, "lagr-rt", key=0)
+        pulls.append(irsppl.simulate(played, "lagr-rt", num_replications=200)["pulls"].values)
+    np.testing.assert_array_equal(*pulls)
+    for forgets in (False, True):  # a process that ends and begins between any two decisions
+        with irsppl.Experiment.create(tmp_path / f"{forgets}.db", start, "lagr-rt", 2) as ours:
+            for t in range(11):
+                lagrangian_penalty._solved.clear() if forgets else None
+                made.append(ours.ask())
+                ours.tell(made[-1].id, int((t * 7 + made[-1].arm * 3 + 2) % 3 == 0))
+            assert ours.explain(made[-1].id)["replayed"]
+    told = [(one.arm, one.propensity) for one in made]
+    assert told[:11] == told[11:]
+
+
 # ---- properties of all of them
 
 

@@ -179,7 +179,7 @@ def _fh_gittins(policy: policies.FHGittins, state: Situation) -> Rule | None:
 def _lagrangian(policy: policies.LagrangianIndex, state: Situation) -> Rule | None:
     if state.bandit is None:
         return None
-    solved, wins, losses = solved_tables(state.bandit)
+    solved, wins, losses = solved_tables(state.bandit, policy.first)
     seen = np.stack([losses, wins], axis=1)
     coins = np.tile([0.0, 1.0], (state.num_arms, 1))
     fields = (solved.index, solved.pull, solved.group, solved.tie_tolerance)

@@ -63,7 +63,8 @@ def plan_for(policy: Policy, seed: int, floor: float, start: Any) -> Plan:
         and policy.traceable
     )
     futures = 1 if policy.deterministic else FUTURES
-    return Plan(policy, seed, floor, on_host, futures, label_hash(policy.name))
+    stream = label_hash(policy.name)
+    return Plan(policy.begun(start), seed, floor, on_host, futures, stream)
 
 
 def decide(plan: Plan, state: State) -> Choice:

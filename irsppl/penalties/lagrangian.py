@@ -33,7 +33,7 @@ class Lagrangian(Relaxation):
         check_plannable(bandit, self.name)
 
     def exact(self, bandit: Bandit) -> float:
-        solution, *_ = _solve(bandit, from_root=True)
+        solution, *_ = _solve(bandit, first=bandit)
         return solution.bound.value
 
 
@@ -72,38 +72,59 @@ _solved: list[_Solution] = []
 _KEEP = 2
 
 
-def _solve(bandit: Bandit, from_root: bool) -> tuple[_Solution, np.ndarray, np.ndarray]:
+_Root = tuple[np.ndarray, np.ndarray, int]  # alpha, beta [K], and the periods left
+
+
+def _root(bandit: Bandit) -> _Root:
+    belief = check_plannable(bandit, "lagrangian")
+    return host64(belief.alpha), host64(belief.beta), int(bandit.remaining)
+
+
+def _solved_at(root: _Root) -> _Solution:
+    alpha, beta, horizon = root
+    for known in _solved:
+        same = np.array_equal(known.alpha, alpha) and np.array_equal(known.beta, beta)
+        if same and known.horizon == horizon:
+            return known
+    _solved.insert(0, _Solution(*root, minimize_lagrangian(*root)))
+    del _solved[_KEEP:]
+    return _solved[0]
+
+
+def _since(root: _Root, now: _Root) -> tuple[np.ndarray, np.ndarray] | None:
+    """Successes and failures [K] that lead from `root` to `now`; None where none do."""
+    if root[0].shape != now[0].shape:
+        return None
+    wins, losses = (np.rint(ours - theirs) for ours, theirs in zip(now[:2], root[:2], strict=True))
+    follows = (
+        min(wins.min(), losses.min()) >= 0
+        and wins.sum() + losses.sum() == root[2] - now[2]
+        and np.allclose(root[0] + wins, now[0])
+        and np.allclose(root[1] + losses, now[1])
+    )
+    return (wins.astype(np.int64), losses.astype(np.int64)) if follows else None
+
+
+def _solve(bandit: Bandit, first: Bandit | None) -> tuple[_Solution, np.ndarray, np.ndarray]:
     """A solved relaxation that covers this state, and the successes and failures [K] since then.
 
-    from_root: it must start at this very state, so that its bound is this state's.
+    It starts with `first` or, if play does not lead from there to this state, with this state.
+    None: any that was solved lately will do.
     """
-    belief = check_plannable(bandit, "lagrangian")
-    alpha, beta = host64(belief.alpha), host64(belief.beta)
-    remaining = int(bandit.remaining)
-    for solution in _solved:
-        if solution.alpha.shape != alpha.shape:
-            continue
-        wins, losses = np.rint(alpha - solution.alpha), np.rint(beta - solution.beta)
-        played = solution.horizon - remaining
-        follows = (
-            min(wins.min(), losses.min()) >= 0
-            and wins.sum() + losses.sum() == played
-            and np.allclose(solution.alpha + wins, alpha)
-            and np.allclose(solution.beta + losses, beta)
-        )
-        if follows and (played == 0 or not from_root):
-            return solution, wins.astype(np.int64), losses.astype(np.int64)
-    bound = minimize_lagrangian(alpha, beta, remaining)
-    solution = _Solution(alpha, beta, remaining, bound)
-    _solved.insert(0, solution)
-    del _solved[_KEEP:]
-    zeros = np.zeros(len(alpha), np.int64)
-    return solution, zeros, zeros
+    now = _root(bandit)
+    lately: list[_Root] = [(each.alpha, each.beta, each.horizon) for each in _solved]
+    for root in [*(lately if first is None else [_root(first)]), now]:
+        since = _since(root, now)
+        if since is not None:
+            return _solved_at(root), *since
+    raise AssertionError("every state leads to itself")
 
 
-def solved_tables(bandit: Bandit) -> tuple[LagrangianTables, np.ndarray, np.ndarray]:
+def solved_tables(
+    bandit: Bandit, first: Bandit | None = None
+) -> tuple[LagrangianTables, np.ndarray, np.ndarray]:
     """Index tables that cover this state, and the successes and failures [K] that lead to it."""
-    solution, wins, losses = _solve(bandit, from_root=False)
+    solution, wins, losses = _solve(bandit, first)
     if solution.tables is None:
         solution.tables = lagrangian_tables(solution.bound)
     return solution.tables, wins, losses

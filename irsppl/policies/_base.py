@@ -64,6 +64,13 @@ class Policy(eqx.Module):
         """Whether a decision costs more when arrays are sized for a longer horizon."""
         return False
 
+    def begun(self, bandit: Bandit) -> Policy:
+        """The policy for a course of play that begins with this bandit, where it plans from there.
+
+        What a decision is must not depend on what was solved before in the same process.
+        """
+        return self
+
     def player(self, seed: int, bandit: Bandit) -> Player:
         """For one run in Python, where it is not traceable and has no compiled rule."""
         return Player(self)

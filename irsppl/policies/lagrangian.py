@@ -22,7 +22,8 @@ class LagrangianIndex(Policy):
     Brown and Smith (2020), "Index policies and performance bounds for dynamic selection problems".
     tie: what to do when arms are worth the same: "random" (`lagr-rt`), or "optimal" (`lagr-ot`),
     as often as the relaxed problem's optimal mixture pulls them. The multipliers are those of the
-    first bandit of a course of play, solved once; see `irsppl.inner.lagrangian`.
+    first bandit of a course of play, solved once; see `irsppl.inner.lagrangian`. Simulations and
+    experiments say which it is (`first`); single decisions use what was solved lately.
     """
 
     name: ClassVar[str] = "lagr"
@@ -30,9 +31,14 @@ class LagrangianIndex(Policy):
     serves: ClassVar[frozenset[str]] = frozenset()
     traceable: ClassVar[bool] = False
     tie: str = eqx.field(static=True)
+    first: Bandit | None
 
-    def __init__(self, tie: str = "random"):
+    def __init__(self, tie: str = "random", first: Bandit | None = None):
         self.tie = one_of("tie", tie, ("random", "optimal"))
+        self.first = first
+
+    def begun(self, bandit: Bandit) -> LagrangianIndex:
+        return LagrangianIndex(self.tie, bandit)
 
     def check(self, bandit: Bandit) -> None:
         check_plannable(bandit, "lagr-rt" if self.tie == "random" else "lagr-ot")
@@ -44,7 +50,7 @@ class LagrangianIndex(Policy):
     def __call__(self, key: Array, bandit: Bandit) -> Array:
         if not is_concrete(bandit):
             raise ValueError("lagr-rt and lagr-ot decide on the host: JAX cannot trace them")
-        tables, wins, losses = solved_tables(bandit)
+        tables, wins, losses = solved_tables(bandit, self.first)
         place = np.arange(bandit.num_arms), int(np.sum(wins + losses)), wins, losses
         index = tables.index_at(*place)
         tied = index >= index.max() - tables.tie_tolerance
