@@ -212,16 +212,20 @@ def test_what_expired_stays_so(where):
 
 
 def test_what_expired_was_not_seen(tmp_path):
-    """UCB1's width goes by rewards that were seen; a pull that nobody hears of is one no more."""
+    """UCB1's width goes by rewards that were seen, not by pulls that nobody hears of any more. An
+    arm whose rewards never come is not tried for ever."""
     with irsppl.Experiment.create(tmp_path / "x.db", bernoulli(), policy="ucb1") as experiment:
         made = experiment.ask(3)  # each arm once
         experiment.tell({d.id: 1 for d in made if d.arm != 2})
         experiment.expire(after=0)
-        assert experiment.bandit.counts.tolist() == [1, 1, 0]
-        assert [row["pulls"] for row in experiment.arms()] == [1, 1, 1]
-        assert experiment.ask().arm == 2
-        experiment.tell({d.id: 0 for d in made if d.arm == 2})  # after all
-        assert experiment.bandit.counts.tolist() == [1, 1, 2]
+        assert experiment.bandit.counts.tolist() == [1, 1, 1]
+        more = experiment.ask()
+        assert more.arm != 2
+        experiment.expire(after=0)
+        assert experiment.bandit.counts.tolist() == [1, 1, 1]
+        assert sum(row["pulls"] for row in experiment.arms()) == 4
+        experiment.tell({d.id: 0 for d in (*made, more) if d.arm == 2 or d is more})  # after all
+        assert experiment.bandit.counts.tolist() == [1 + (more.arm == 0), 1 + (more.arm == 1), 1]
 
 
 def test_a_batch_is_as_many_questions_without_an_answer(tmp_path):

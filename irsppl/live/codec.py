@@ -191,6 +191,7 @@ def _with_gap(fields: dict[str, Any]) -> dict[str, Any]:
 _OLDER = {
     "irsppl.bandit:Bandit": _with_limits,
     "irsppl.beliefs.quadrature:Quadrature": _with_gap,
+    "irsppl.policies.lagrangian:LagrangianIndex": lambda fields: {"first": None, **fields},
 }
 
 

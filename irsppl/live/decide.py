@@ -101,7 +101,7 @@ def _on_host(plan: Plan, state: State, arms: list[int]) -> Kernel | None:
             state.period,
             state.remaining,
             state.horizon,
-            np.array(state.counts[arms], np.int64),
+            state.tries[arms],
             np.array(state.waiting[arms], np.int64),
         ),
     )

@@ -29,9 +29,8 @@ class State:
         self.labels = list(start.arm_labels)
         self.open = [True] * start.num_arms
         self.held = beliefs.hold(start.belief)
-        # Of each arm: pulls but for those that expired, which taught nothing; of these, pending.
-        self.counts = np.zeros(start.num_arms, np.int64)
-        self.waiting = np.zeros(start.num_arms, np.int64)
+        # Of each arm: pulls, pending ones, and those that expired.
+        self.counts, self.waiting, self.expired = np.zeros((3, start.num_arms), np.int64)
         self.money: int | None
         self.costs: list[int] | None
         self.money, self.costs = start.access.account()
@@ -75,6 +74,12 @@ class State:
     def budget(self) -> float | None:
         return self.start.access.restored(self.money).budget()
 
+    @property
+    def tries(self) -> np.ndarray:
+        """Pulls [K] as rules count them: what expired taught nothing. An arm stays tried, for one
+        whose rewards never come would be tried for ever."""
+        return np.maximum(self.counts - self.expired, np.minimum(self.counts, 1))
+
     # ---- events
     def apply(self, event: Event) -> None:
         kind, period, arm = event.kind, event.period, event.arm
@@ -95,14 +100,14 @@ class State:
                 self.waiting[arm] -= 1
                 del self.pending[period]
             elif self.status[period] == EXPIRED:
-                self.counts[arm] += 1
+                self.expired[arm] -= 1
             self.status[period] = TOLD
             self.rewards[period] = event.reward
             self.held.update(arm, event.reward)
         elif kind == "expire":
             assert period is not None
             self.waiting[self.arms[period]] -= 1
-            self.counts[self.arms[period]] -= 1
+            self.expired[self.arms[period]] += 1
             del self.pending[period]
             self.status[period] = EXPIRED
         elif kind == "add":
@@ -119,7 +124,9 @@ class State:
         self.held = self.held.joined(more)
         self.labels.append(body["label"])
         self.open.append(True)
-        self.counts, self.waiting = np.append(self.counts, 0), np.append(self.waiting, 0)
+        self.counts, self.waiting, self.expired = (
+            np.append(each, 0) for each in (self.counts, self.waiting, self.expired)
+        )
 
     # ---- to and from bytes
     def packed(self) -> bytes:
@@ -148,8 +155,10 @@ class State:
         state.pending = dict(zip(kept["pending"].tolist(), kept["asked_at"].tolist(), strict=True))
         size = len(state.labels)
         arms = kept["arms"]
-        state.counts = np.bincount(arms[kept["status"] != EXPIRED], minlength=size)
-        state.waiting = np.bincount(arms[kept["status"] == PENDING], minlength=size)
+        state.counts = np.bincount(arms, minlength=size)
+        state.waiting, state.expired = (
+            np.bincount(arms[kept["status"] == kind], minlength=size) for kind in (PENDING, EXPIRED)
+        )
         state.seq, state.digest = seq, digest
         return state
 
@@ -178,7 +187,7 @@ class State:
             belief=belief,
             remaining=jnp.asarray(self.remaining, jnp.int32),
             period=jnp.asarray(self.period, jnp.int32),
-            counts=jnp.asarray(self.counts[arms], jnp.int32),
+            counts=jnp.asarray(self.tries[arms], jnp.int32),
             pulled=jnp.asarray(pulled),
             seen=jnp.asarray(seen),
             access=access,

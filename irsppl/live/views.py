@@ -24,7 +24,6 @@ def arms(state: State) -> list[dict[str, Any]]:
     mean, sd = _beliefs(state)
     played, rewards = np.array(state.arms, int), np.array(state.rewards, float)
     rewarded = np.frombuffer(bytes(state.status), np.uint8) == TOLD
-    pulls = np.bincount(played, minlength=state.num_arms)
     known = np.bincount(played[rewarded], minlength=state.num_arms)
     earned = np.bincount(played[rewarded], rewards[rewarded], minlength=state.num_arms)
     return [
@@ -32,7 +31,7 @@ def arms(state: State) -> list[dict[str, Any]]:
             "arm": arm,
             "label": label,
             "open": state.open[arm],
-            "pulls": int(pulls[arm]),
+            "pulls": int(state.counts[arm]),
             "pending": int(state.waiting[arm]),
             "told": int(known[arm]),
             "reward": float(earned[arm]),
