@@ -12,6 +12,7 @@ import pytest
 import irsppl
 from irsppl.live import codec
 from irsppl.live.state import fold
+from irsppl.policies import find_policy
 
 from .registry import CLOSED, rewards_of
 from .test_experiment import T, bernoulli, same
@@ -172,6 +173,16 @@ def test_policies_with_options_are_kept(where):
     with irsppl.Experiment.open(where) as again:
         assert again._plan.policy == policy
         assert all(again.explain(d.id)["replayed"] for d in made)
+
+
+def test_lagrangian_policies_stored_without_a_start_still_open():
+    """`lagr-ot` as the version before wrote it."""
+    record = (
+        "69727370706c30319397728cf7126437d86b840d9f350412e32c689c6fb6e135183f7809b1cacdb878010b65"
+        "80806aa5e49cc4e262252b05a5cca2e282821cbd82fc9ccce4ccd462bd9cc4f4a2c4bcf4ccc43c2b1f38d333"
+        "2f25b542494741292d33352705a4af5aa9243315a43fbfa02433373147a9b616003a391e41"
+    )
+    assert codec.unpack(bytes.fromhex(record)) == find_policy("lagr-ot")
 
 
 TWO_ARMS = (
