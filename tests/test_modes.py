@@ -154,6 +154,31 @@ def test_one_mode_keeps_its_digits():
     assert float(belief.mean_error()[0]) < 1e-4 * sd
 
 
+@pytest.mark.parametrize("reward", [1e3, 3e5, 1e7, 1e10])
+def test_rewards_far_from_what_the_prior_expects_are_weighed_or_said_to_be_too_far(reward):
+    """Log densities of -4e10 at 3e5; at 1e10 of -4e19, of which float64 resolves no less than 8192.
+
+    Prior N(0.5, 0.3), noise 1. Weights added to 1 + 3e-5 at 3e5: a mean reward of 24,771 by
+    2.3 posterior standard deviations, where the stated error was 0.02 of one.
+    """
+
+    def weigh(x):
+        return x, x, -0.5 * ((x - 0.5) / 0.3) ** 2 - 0.5 * (reward - x) ** 2
+
+    precision = 1 / 0.3**2 + 1
+    mean, sd = (0.5 / 0.3**2 + reward) / precision, precision**-0.5
+    laid = _nodes.lay(weigh, np.linspace(-1.3, 2.3, 32), 256)
+    weights = np.exp(laid.logs)
+    told = weights @ laid.means
+    spread = np.sqrt(weights @ (laid.means - told) ** 2)
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    if reward < 1e8:
+        assert told == pytest.approx(mean, abs=1e-3 * sd)
+        assert spread == pytest.approx(sd, rel=1e-3)
+    else:
+        assert laid.gap > abs(told - mean) / 3 and laid.gap > 0.1 * spread
+
+
 def test_a_belief_stored_before_errors_of_new_nodes_were_kept_can_be_read(monkeypatch):
     belief = after("t2", CASES["t2"][1], "in a batch")
     older = codec._Writer.write

@@ -115,13 +115,15 @@ def lay(weigh: Weigh, start: np.ndarray, num_nodes: int) -> Laid | None:
     t = np.linspace(*scale.reach(), max(4 * num_nodes, 1024))
     x = scale.x(t)
     logs = logs_at(x) - np.log(scale.slope(x))
-    inside = np.flatnonzero(logs > logs.max() - _FALL)
+    inside = np.flatnonzero(logs >= logs.max() - _FALL)
     first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(t) - 1)
     x = scale.x(np.linspace(t[first], t[last], num_nodes))
     latent, means, logs = weigh(x)
     logs = logs - np.log(scale.slope(x))
     if not np.all(np.isfinite(means)) or not np.isfinite(logs.max()):
         return None
+    # Far from what the prior expects logs are huge: their sum would round away what they add to.
+    logs = logs - logs.max()
     logs = logs - np.logaddexp.reduce(logs)
     return Laid(latent, means, logs, _gap(weigh, modes, x, means, logs))
 
@@ -200,7 +202,7 @@ def _summits(
         order = np.argsort(x)
         x, logs = x[order], logs[order]
     at, _, step = _maxima(x, logs)
-    high = logs[at] > logs.max() - _LOWEST
+    high = logs[at] >= logs.max() - _LOWEST
     kept = _parted(logs, at[high])
     step = step[high][np.isin(at[high], kept)]
     best = np.sort(np.argsort(-(logs[kept] + np.log(step)), kind="stable")[: 2 * _CLIMBS])
