@@ -456,9 +456,11 @@ def feedback(
     """payoff [S, K, (size,) cells + 1], money and periods [S]: best [S], sequences [S, size]."""
     if payoff.ndim == 3:
         payoff = payoff[:, :, None, :]
-    value = np.zeros((2, cells + 1), payoff.dtype)
+    # In double precision whatever the payoffs are: thousands of singles, added one by one, end up
+    # below their sum by more than the bound's standard error.
+    value = np.zeros((2, cells + 1))
     action = np.empty((size if bounded else 1, cells + 1), np.int16)
-    out = np.empty(len(payoff), payoff.dtype)
+    out = np.empty(len(payoff))
     sequence = np.empty((len(payoff), size), np.int32)
     _feedback_batch(
         payoff, costs, money, periods, bounded, int(costs.min()), value, action, out, sequence
