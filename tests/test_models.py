@@ -17,7 +17,6 @@ from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 from numpyro.infer.util import log_density, potential_energy
 from scipy import stats
 
-import irsppl
 from irsppl.models import load_model_file, read_arm
 
 sample, plate = numpyro.sample, numpyro.plate
@@ -196,29 +195,6 @@ def test_a_model_is_a_static_value():
     assert model == model
     doubled = jax.jit(lambda model, x: 2 * model.mean({"p": x}), static_argnums=0)
     assert doubled(model, 0.25) == 0.5
-
-
-def test_what_is_read_again_shares_programs_unless_it_means_something_else(compilations):
-    """Programs know a model by its identity. Whatever a function refers to may change."""
-    width = np.ones(1)
-
-    def arm(reward=None):
-        mean = numpyro.sample("mean", dist.Normal(0.0, width[0]))
-        numpyro.sample("reward", dist.Normal(mean, 1.0), obs=reward)
-
-    def updated():
-        belief = irsppl.from_numpyro(arm, 2, representation="quadrature")
-        before = len(compilations)
-        return float(belief.update(0, 3.0).predictive_mean()[0]), len(compilations) - before
-
-    first = read_arm(arm)
-    assert read_arm(arm) is first and read_arm(arm, mean="mean") is not first
-    mean, programs = updated()
-    assert abs(mean - 1.5) < 1e-4 and programs > 0 and updated() == (mean, 0)
-    width[0] = 2.0
-    assert read_arm(arm).conjugate[1]["sd"] == 2.0
-    mean, programs = updated()
-    assert abs(mean - 2.4) < 1e-4 and programs > 0
 
 
 def test_function_is_called_only_while_tracing():
