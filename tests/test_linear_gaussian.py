@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import irsppl
+from irsppl._fields import changed
 from irsppl.beliefs import CorrelatedFuture, lattice
 from irsppl.beliefs.linear_gaussian import expected_best
 from irsppl.bounds import inner_values
@@ -281,6 +282,46 @@ def test_expected_max_of_degenerate_gaussians(means, spread):
         jnp.asarray(means, jnp.float32), jnp.asarray(spread, jnp.float32)
     )
     assert abs(single - best @ weight) < 1e-5
+
+
+@pytest.mark.parametrize("doses", [(0, 0.3, 1), (-1, 0.1, 2), (0, 1e-4, 1)], ids=str)
+@pytest.mark.parametrize("level", [0.0, 37.3, 1000.0])
+def test_expected_max_of_three_doses_of_one_drug(doses, level):
+    """Means on a line: the largest is that of an end, whichever it is; whatever all arms share."""
+    rows = np.array([[1.0, dose] for dose in doses])
+    means, spread = rows @ [level, 0.1], rows @ np.diag([0.3, 1.0])
+    exact = expected_best(means[[0, 2]], spread[[0, 2]])
+    assert abs(expected_best(means, spread) - exact) < 2e-12
+    low = means[0]  # else single precision loses the level's digits
+    single = jax.jit(expected_best)(jnp.float32(means - low), jnp.float32(spread))
+    assert abs(single - (exact - low)) < 2e-6
+
+
+def moved(belief, level):
+    if isinstance(belief, irsppl.NormalInverseGamma):
+        return changed(belief, mean=belief.mean + level)
+    return changed(belief, offset=belief.offset + level)
+
+
+@pytest.mark.parametrize(
+    "belief",
+    [
+        irsppl.NormalInverseGamma([0.0, 0.125, -0.125], np.ones(3), np.full(3, 3.0), np.ones(3)),
+        irsppl.LinearGaussian([[1, 0.0], [1, 0.25], [1, 1]], [0.0, 0.0], np.diag([0.1, 1]), 1.0),
+    ],
+    ids=["normal-inverse-gamma", "doses"],
+)
+def test_v_emax_moves_with_all_rewards(belief):
+    """One future, 65536 higher: what it pays, less that, and not what single precision leaves."""
+    low, high = (irsppl.Bandit(b, horizon=4) for b in (belief, moved(belief, 65536.0)))
+    future = high.sample_outcome(0)
+    lower = changed(future, means=future.means - 65536, rewards=future.rewards - 65536)
+    futures = [jax.tree.map(lambda leaf: leaf[None], x) for x in (lower, future)]
+    penalty = find_penalty("irs.v-emax")
+    below, above = (
+        penalty.traced_values(b, f)[0] for b, f in zip((low, high), futures, strict=True)
+    )
+    assert abs(above - 4 * 65536 - below) < 2e-5  # of the same numbers: nothing is rounded anew
 
 
 # ---- bounds

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from irsppl._checks import MOST_PERIODS, as_count, as_key, as_numbers, is_concrete, require_range
 from irsppl.beliefs._abilities import Upkeep
@@ -52,6 +52,14 @@ class Belief(eqx.Module):
     @abc.abstractmethod
     def along(self, rewards: Float[Array, "K N"]) -> Future:
         """What these rewards would teach: posterior means at any counts of them, and more."""
+
+    def along_centred(self, rewards: Float[Array, "K N"]) -> tuple[Future, ArrayLike]:
+        """The same with a number taken off all means, where arms can be so moved, and the number.
+
+        What arms differ by is lost in single precision beside a large level that they share. The
+        number is one of the means: compilers may round a computed one in two ways.
+        """
+        return self.along(rewards), 0.0
 
     # ---- of the unknown means
     @abc.abstractmethod

@@ -16,8 +16,10 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from irsppl._checks import check_levels, host64, is_concrete
+from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, FiniteRewards, RewardTables
 from irsppl.beliefs._base import Belief
+from irsppl.beliefs._future import Future
 from irsppl.beliefs._point_future import PointsFuture
 from irsppl.beliefs._types import ArmModel, Params
 from irsppl.inner.laws import Smooth, compositions, count_law, merged
@@ -119,6 +121,10 @@ class PointBelief(Belief, FiniteRewards):
 
     def mean_sd(self) -> Array:
         return jnp.sqrt(self._averaged((self.mu - self._per_arm(self.predictive_mean())) ** 2))
+
+    def along_centred(self, rewards: Array) -> tuple[Future, Array]:
+        level = jnp.sort(self.mu, axis=None)[self.mu.size // 2]
+        return changed(self, mu=self.mu - level).along(rewards), level
 
     def draw(self, key: Array, horizon: int) -> Outcome:
         parameter_key, reward_key = jax.random.split(key)

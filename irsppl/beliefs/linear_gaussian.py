@@ -160,6 +160,13 @@ class LinearGaussian(Belief, ExactMax):
     def along(self, rewards: Float[Array, "K N"]) -> LinearFuture:
         return LinearFuture(self, rewards)
 
+    def along_centred(self, rewards: Array) -> tuple[LinearFuture, Array]:
+        # The weights' mean goes into the offsets, so that nothing is rounded by adding it again.
+        prior = self.predictive_mean()
+        level = jnp.max(prior)
+        lower = changed(self, mean=jnp.zeros_like(self.mean), offset=prior - level)
+        return lower.along(rewards - level), level
+
     def solve(
         self, counts: Int[Array, "M K"]
     ) -> tuple[Float[Array, "M d d"], Float[Array, "M d K"]]:
@@ -409,51 +416,60 @@ def expected_best(means: Any, spread: Any) -> Any:
     num_arms = means.shape[-1]
     if num_arms == 1:
         return means[..., 0]
-    apart: dict[tuple[int, int], Any] = {}  # X_a - X_b: direction, its length, D / s
-    for a in range(num_arms):
-        for b in range(num_arms):
-            line = spread[..., a, :] - spread[..., b, :]
-            length = xp.maximum(xp.sqrt(xp.sum(line**2, axis=-1)), _TINY)
-            level = xp.clip((means[..., a] - means[..., b]) / length, -1e6, 1e6)
-            apart[a, b] = line, length, level
-
-    def bump(pair: tuple[int, int]) -> Any:
-        _, length, level = apart[pair]
-        return length * xp.exp(-(level**2) / 2) / np.sqrt(2 * np.pi)
-
     if num_arms == 2:
         gap = means[..., 0] - means[..., 1]
-        return means[..., 1] + gap * ndtr(apart[0, 1][2]) + bump((0, 1))
-    # Arm a against the next two, for every a: arrays [..., 3] of h and k, and h given k = 0.
-    wedges = [_wedge(xp, apart[a, (a + 1) % 3], apart[a, (a + 2) % 3]) for a in range(3)]
-    h, k, h_given, k_given = (xp.stack(part, axis=-1) for part in zip(*wedges, strict=True))
-    probability = (ndtr(h) + ndtr(k)) / 2 - xp.where((h < 0) != (k < 0), 0.5, 0.0)
-    probability = probability - _owens_t(xp, ndtr, h, h_given) - _owens_t(xp, ndtr, k, k_given)
-    # h_given: how far arm a leads the third arm where it ties with its neighbour.
-    bumps = xp.stack([bump((a, (a + 1) % 3)) for a in range(3)], axis=-1)
+        length, level = _apart(xp, gap, spread[..., 0, :] - spread[..., 1, :])
+        return means[..., 1] + gap * ndtr(level) + length * _normal_density(xp, level)
+    # Pairs ab, bc, ca along the last axis.
+    gap = means - xp.roll(means, -1, axis=-1)
+    line = spread - xp.roll(spread, -1, axis=-2)
+    # Where the three vary along one line (doses 0, 1 and 3 of a drug), the third's lead at a tie is
+    # a quotient of rounding errors. A little noise of each arm's own makes it a number; by the heat
+    # equation it adds half its variance times phi(D/s) / s, which is taken off again below.
+    own = _shortest(xp, xp.sqrt(xp.sum(line**2, axis=-1))) * np.finfo(means.dtype).eps ** 0.25
+    eye = xp.eye(3, dtype=means.dtype).reshape((1,) * (own.ndim - 1) + (3, 3))
+    noise = own[..., None] * eye
+    line = xp.concatenate([line, noise - xp.roll(noise, -1, axis=-2)], axis=-1)
+    length, level = _apart(xp, gap, line)
+    lead = _lead(xp, gap, line, length, level)
+    back, before = -xp.roll(level, 1, axis=-1), xp.roll(lead, 1, axis=-1)  # a against c, b third
+    probability = (ndtr(level) + ndtr(back)) / 2 - xp.where((level < 0) != (back < 0), 0.5, 0.0)
+    for h, t in ((level, lead), (back, before)):
+        probability = probability - _owens_t(xp, ndtr, xp.where(xp.abs(h) < _TINY, _TINY, h), t)
+    added = ((own / length) ** 2 + (xp.roll(own, -1, axis=-1) / length) ** 2) / 2
+    bumps = length * _normal_density(xp, level) * (1 - added) * ndtr(lead)
     best = xp.max(means, axis=-1)
-    gaps = means - best[..., None]
-    return best + xp.sum(gaps * probability + bumps * ndtr(h_given), axis=-1)
+    return best + xp.sum((means - best[..., None]) * probability + bumps, axis=-1)
 
 
-def _wedge(xp: Any, first: Any, second: Any) -> Any:
-    """h, k, (k - r h) / q, (h - r k) / q: r is the correlation of the two, q = sqrt(1 - r^2).
+def _apart(xp: Any, gap: Any, line: Any) -> tuple[Any, Any]:
+    """Standard deviation of X_a - X_b, and its mean in units of that."""
+    length = xp.maximum(xp.sqrt(xp.sum(line**2, axis=-1)), _TINY)
+    return length, xp.clip(gap / length, -1e6, 1e6)
 
-    Without cancellation where r is near 1 or -1 (arms that nearly agree).
+
+def _normal_density(xp: Any, x: Any) -> Any:
+    return xp.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def _shortest(xp: Any, length: Any) -> Any:
+    """Of each arm: how far from the nearer of the other two."""
+    return xp.minimum(length, xp.roll(length, 1, axis=-1))
+
+
+def _lead(xp: Any, gap: Any, line: Any, length: Any, level: Any) -> Any:
+    """Of each pair: how far it leads the third arm where it ties, in standard deviations.
+
+    By the difference to the nearer of the pair, so that nothing cancels where two arms agree.
     """
-    (u, u_length, h), (v, v_length, k) = first, second
-    u, v = u / u_length[..., None], v / v_length[..., None]
-    r = xp.clip(xp.sum(u * v, axis=-1), -1, 1)
-    rest = v - r[..., None] * u
-    q = xp.clip(xp.sqrt(xp.sum(rest**2, axis=-1)), 1e-12, 1)
-    q = xp.where(v_length > _TINY, q, 1)  # a difference that does not vary goes with nothing
-    h = xp.where(xp.abs(h) < _TINY, _TINY, h)
-    k = xp.where(xp.abs(k) < _TINY, _TINY, k)
-    sign = xp.where(r < 0, -1.0, 1.0).astype(h.dtype)
-    tan_half = q / (1 + xp.abs(r))  # half the angle with cosine |r|: (1 - |r|) / q
-    h_given = (k - sign * h) / q + sign * tan_half * h
-    k_given = (h - sign * k) / q + sign * tan_half * k
-    return h, k, h_given, k_given
+    after, before = xp.roll(gap, -1, axis=-1), -xp.roll(gap, 1, axis=-1)  # b - c and a - c
+    near = xp.roll(length, -1, axis=-1) <= xp.roll(length, 1, axis=-1)
+    gap = xp.where(near, after, before)
+    other = xp.where(near[..., None], xp.roll(line, -1, axis=-2), -xp.roll(line, 1, axis=-2))
+    unit = line / length[..., None]
+    share = xp.sum(other * unit, axis=-1)
+    rest = xp.sqrt(xp.sum((other - share[..., None] * unit) ** 2, axis=-1))
+    return xp.clip((gap - share * level) / xp.maximum(rest, _TINY), -1e6, 1e6)
 
 
 def _owens_t(xp: Any, ndtr: Any, h: Any, t: Any) -> Any:

@@ -13,7 +13,14 @@ from jaxtyping import Array, Float
 from irsppl._checks import host64, is_concrete, require, require_finite, require_positive, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, NormalScores, PathVariances
-from irsppl.beliefs._conjugate import Conjugate, host_sums, path_sums, per_arm, per_arm_keys
+from irsppl.beliefs._conjugate import (
+    Conjugate,
+    ConjugateFuture,
+    host_sums,
+    path_sums,
+    per_arm,
+    per_arm_keys,
+)
 from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import Continuous, point
 
@@ -134,6 +141,10 @@ class NormalInverseGamma(Conjugate, ExactLaws, NormalScores, PathVariances):
         rate = host64(self.rate)[None, :, None] + host_sums(spread)[:, :, :-1]
         t = np.abs(apart) / np.sqrt(rate / shape * (1 + 1 / worth))
         return -np.sign(apart) * ndtri(stdtr(2 * shape, -t))
+
+    def along_centred(self, rewards: Array) -> tuple[ConjugateFuture, Array]:
+        level = jnp.max(self.mean)
+        return changed(self, mean=self.mean - level).along(rewards - level), level
 
     def _mean_range(self) -> tuple[Array, Array]:
         reach = 8 * self._scale() * (1 + 4 / self.shape)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from irsppl._checks import host64, require_finite, require_positive, same_arms
 from irsppl._fields import changed
 from irsppl.beliefs._abilities import ExactLaws, InKernels, NormalScores
-from irsppl.beliefs._conjugate import Conjugate, path_sums, per_arm
+from irsppl.beliefs._conjugate import Conjugate, ConjugateFuture, path_sums, per_arm
 from irsppl.inner.arrays import Floats
 from irsppl.inner.laws import Continuous, point
 
@@ -100,6 +100,10 @@ class NormalNormal(Conjugate, ExactLaws, InKernels, NormalScores):
 
     def mean_sd(self) -> Array:
         return self.sd
+
+    def along_centred(self, rewards: Array) -> tuple[ConjugateFuture, Array]:
+        level = jnp.max(self.mean)
+        return changed(self, mean=self.mean - level).along(rewards - level), level
 
     def _mean_range(self) -> tuple[Array, Array]:
         return jnp.min(self.mean - 8 * self.sd), jnp.max(self.mean + 8 * self.sd)
