@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import irsppl.live.cli as live
+from irsppl._text import without_nan
 
 EXAMPLES = """\
 examples:
@@ -400,19 +401,8 @@ def _end_at_once(*_: Any) -> None:
     os._exit(130)
 
 
-def _clean(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, dict):
-        return {str(name): _clean(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(part) for part in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _json(result: dict[str, Any]) -> str:
-    return json.dumps(_clean(result), allow_nan=False)
+    return json.dumps(without_nan(result), allow_nan=False)
 
 
 def _one_line(message: Any) -> str:

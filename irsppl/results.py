@@ -29,7 +29,7 @@ def finite_result(bandit: Bandit, what: str, **numbers: Any) -> None:
 def _cause(bandit: Bandit) -> str:
     belief = bandit.belief
     means = np.asarray(belief.predictive_mean(), np.float64)
-    spread = np.asarray(belief.mean_sd(), np.float64)
+    spread = np.asarray(belief.stated_sd(), np.float64)
     state = f"Its {type(belief).__name__} belief has means {means} and standard deviations {spread}"
     if not np.all(np.isfinite(spread)):
         return f"{state}: where these are infinite, give a prior with lighter tails"

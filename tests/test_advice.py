@@ -141,6 +141,26 @@ def test_advice_under_constraints():
         assert found == pytest.approx(-exact.fun, abs=1e-6)
 
 
+def test_rewards_of_a_retired_arm_that_may_yet_come_are_in_the_bound(tmp_path):
+    # Arm 0 pays nothing for sure, arms 1 and 2 pay the same theta ~ N(0, 1). Two rewards of arm 1
+    # come before the last decision: its value is E max(0, N(0, 2/3)), though arm 1 has retired.
+    belief = irsppl.LinearGaussian(
+        features=[[1, 0], [0, 1], [0, 1]], mean=[0, 0], cov=[[1e-6, 0], [0, 1]], noise_sd=1.0
+    )
+    with irsppl.Experiment.create(
+        tmp_path / "x.db", irsppl.Bandit(belief, 4), "random", seed=11
+    ) as experiment:
+        first, *awaited = experiment.ask(3)
+        assert (first.arm, *(one.arm for one in awaited)) == (0, 1, 1)
+        experiment.tell(first.id, 0.0)
+        experiment.retire_arm("1")
+        found = experiment.advise(num_samples=1000)
+    assert [arm.label for arm in found.arms] == ["0", "2"]
+    best = math.sqrt(2 / 3 / (2 * math.pi))
+    assert found.bound + 4 * found.bound_stderr > best  # false alarms: 3e-5
+    assert found.bound - 4 * found.bound_stderr < 1.2 * best
+
+
 def test_advice_of_an_experiment_has_a_history(tmp_path):
     with irsppl.Experiment.create(tmp_path / "shop.db", bernoulli()) as experiment:
         first = experiment.advise(100)

@@ -38,6 +38,23 @@ def file(tmp_path, capsys):
     return path
 
 
+@pytest.mark.parametrize(
+    "arms, wanted",
+    [
+        ("exponential(2.5,3)", stats.invgamma(2.5, scale=3).std()),
+        ("exponential(1.5,3)", None),  # infinite: not in JSON
+        ("nig(0,2,1.05,3)", stats.t(2.1, scale=np.sqrt(3 / 2.1)).std()),
+    ],
+)
+def test_the_standard_deviation_of_a_heavy_tail(capsys, tmp_path, arms, wanted):
+    path = tmp_path / "x.db"
+    made = as_json(capsys, "create", path, "--arms", f"{arms}x2", "--horizon", 5)
+    assert made["arms"][0]["sd"] == (wanted and pytest.approx(wanted, rel=1e-5))
+    if wanted is None:
+        assert irsppl.Experiment.open(path).arms()[0]["sd"] == np.inf
+        assert "inf" in run(capsys, "status", path)[1]
+
+
 def test_from_nothing_to_a_report(capsys, file, tmp_path):
     one = as_json(capsys, "ask", file, "--request", "visit")
     assert set(one) == {"id", "arm", "label", "propensity", "period"}

@@ -39,6 +39,17 @@ def client(experiment, host="127.0.0.1", **tokens):
     return fastapi_client.TestClient(app, f"http://{host}:8000", raise_server_exceptions=False)
 
 
+def test_what_is_no_number_is_null_and_labels_stay_what_they_are(tmp_path):
+    labels = ["NaN", "BaNaNa"]
+    belief = irsppl.NormalNormal([-9.0, -9.5], [1.0, 1.0], [1.0, 1.0])
+    bandit = irsppl.Bandit(belief, 1, labels=labels)
+    with irsppl.Experiment.create(tmp_path / "x.db", bandit) as made:
+        found = client(made).get("/advice").json()
+        assert [arm["label"] for arm in found["arms"]] == labels and found["best"] == "NaN"
+        assert found["text"] == made.advise().text
+        assert found["share"] is None  # of what is negative
+
+
 def test_ask_tell_and_look(experiment):
     web = client(experiment)
     first = web.post("/decisions", json={"request": "visit"})

@@ -76,9 +76,13 @@ class Belief(eqx.Module):
 
     @abc.abstractmethod
     def mean_sd(self) -> Float[Array, " K"]:
-        """A scale for mu_a (its standard deviation where that is finite)."""
+        """A scale for mu_a: its standard deviation, unless that is infinite or nearly so."""
 
     # ---- with defaults
+    def stated_sd(self) -> Float[Array, " K"]:
+        """The standard deviation of mu_a, infinity included, for people to read."""
+        return self.mean_sd()
+
     @property
     def is_independent(self) -> bool:
         """Whether a reward of one arm tells nothing of the others."""

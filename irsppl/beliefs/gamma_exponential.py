@@ -84,6 +84,9 @@ class GammaExponential(Natural, NormalScores, PathVariances):
         mean = self.rate / (self.shape - 1)
         return mean / jnp.sqrt(jnp.maximum(self.shape - 2, 1))
 
+    def stated_sd(self) -> Array:
+        return self.rate / (self.shape - 1) / jnp.sqrt(jnp.maximum(self.shape - 2, 0))
+
     def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
         return means / np.sqrt(np.maximum(worth - 1, 1))  # infinite below: any scale will do
 

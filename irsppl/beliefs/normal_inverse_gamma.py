@@ -125,6 +125,9 @@ class NormalInverseGamma(Conjugate, ExactLaws, NormalScores, PathVariances):
     def mean_sd(self) -> Array:
         return self._scale() / jnp.sqrt(jnp.maximum(1 - 1 / self.shape, 0.1))
 
+    def stated_sd(self) -> Array:
+        return self._scale() / jnp.sqrt(jnp.maximum(1 - 1 / self.shape, 0))
+
     def path_sds(self, rewards: Floats, means: Floats, worth: Floats) -> Floats:
         apart, n = rewards - means[:, :, :1], np.arange(means.shape[2])[None, None, :]
         spread = host_sums(apart**2) - host_sums(apart) ** 2 / worth

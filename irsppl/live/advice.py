@@ -112,15 +112,20 @@ def advise(
     key: Any = 0,
     num_samples: int | None = None,
     history: tuple[dict[str, float], ...] = (),
+    bounded: Bandit | None = None,
 ) -> Advice:
-    """Advice for a bandit at some moment of its play."""
+    """Advice for a bandit at some moment of its play.
+
+    bounded: a bandit in which one can do all that can be done in this one; its bound is taken.
+    """
     bandit.check_open()
     key = as_key(key)
     stop = stopping(bandit, key)
     draws, mean, chosen, value = stop.draws, stop.mean, stop.arm, stop.value
     if num_samples is None:
         num_samples = int(np.clip(_REWARDS // (bandit.num_arms * int(bandit.remaining)), 100, 4000))
-    most = bound(bandit, default_penalties(bandit), jax.random.fold_in(key, 1), num_samples)
+    bounded = bandit if bounded is None else bounded
+    most = bound(bounded, default_penalties(bounded), jax.random.fold_in(key, 1), num_samples)
     most = most.tightest if isinstance(most, Bounds) else most
     arms = described(bandit.arm_labels, mean, draws)
     return Advice(

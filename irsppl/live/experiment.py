@@ -415,9 +415,9 @@ class Experiment(Kept):
             if state.remaining < 1:
                 raise ConflictError(self._full(state, 1))
             history = store.advice_history(tx)
-            bandit, period = state.bandit(), state.period
+            bandit, bounded, period = state.bandit(), state.bandit(awaited=True), state.period
         key = (self._plan.seed + period) & 0xFFFFFFFF
-        advice = advise(bandit, key, num_samples, tuple(history))
+        advice = advise(bandit, key, num_samples, tuple(history), bounded)
         # Not part of the journal: it could be computed again. Often enough to see it fall.
         if not history or period - history[-1]["period"] >= state.horizon / 100:
             with self._store.transaction() as tx:

@@ -23,6 +23,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from irsppl._text import without_nan
 from irsppl.live.advice import Advice
 from irsppl.live.codec import DamagedError
 from irsppl.live.direct import LONGEST_ID, Ask, Desk, Send, Tell, answer, failure, refusal
@@ -264,16 +265,16 @@ def make_app(
 
     @app.get("/decisions/{id}")
     def explain(id: Id) -> Any:
-        return experiment.explain(id)
+        return without_nan(experiment.explain(id))
 
     @app.get("/status")
     def status() -> Any:
-        return {name: value for name, value in experiment.status().items() if name != "where"}
+        shown = experiment.status().items()
+        return without_nan({name: value for name, value in shown if name != "where"})
 
     @app.get("/advice")
     def advice() -> Any:
-        found = experiment.advise().to_dict()
-        return json.loads(json.dumps(found).replace("NaN", "null"))
+        return without_nan(experiment.advise().to_dict())
 
     @app.get("/log.csv")
     def log_csv() -> Any:

@@ -163,9 +163,15 @@ class State:
         return state
 
     # ---- the bandit now
-    def bandit(self) -> Bandit:
-        """The bandit of the open arms as play has come to it."""
+    def bandit(self, awaited: bool = False) -> Bandit:
+        """The bandit of the open arms as play has come to it.
+
+        awaited: with the retired arms whose rewards may yet come and, where arms are correlated,
+        tell of the open ones. Nobody may pull them, so what bounds this bandit bounds the other.
+        """
         start, arms = self.start, self.open_arms
+        if awaited and not start.belief.is_independent:
+            arms = [arm for arm in range(self.num_arms) if self.open[arm] or self.waiting[arm]]
         belief = sized(beliefs.restricted(self.held.current(), arms), self.horizon)
         place = np.full(self.num_arms, -1)
         place[arms] = np.arange(len(arms))

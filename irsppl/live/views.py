@@ -16,7 +16,7 @@ from irsppl.live.state import EXPIRED, PENDING, TOLD, State, fold
 
 def _beliefs(state: State) -> tuple[np.ndarray, np.ndarray]:
     belief = state.held.current()
-    return np.asarray(belief.predictive_mean(), float), np.asarray(belief.mean_sd(), float)
+    return np.asarray(belief.predictive_mean(), float), np.asarray(belief.stated_sd(), float)
 
 
 def arms(state: State) -> list[dict[str, Any]]:
