@@ -13,6 +13,7 @@ import pytest
 from scipy.special import expit
 
 import irsppl
+from irsppl.policies import BayesUCB
 
 from .registry import BELIEFS, POINTS, made, rewards_of
 
@@ -162,6 +163,26 @@ def test_quadrature_nodes_follow_the_data(successes, failures, nodes):
     assert error < 0.1 * sd
     assert float(after.mean_sd()[0]) == pytest.approx(sd, rel=2e-3 if nodes == 16 else 1e-4)
     np.testing.assert_allclose(after.predictive_mean()[1:], belief.predictive_mean()[1:])
+
+
+def test_arms_with_the_same_nodes_do_not_tie():
+    """Nodes two to a standard deviation: an arm with as good data is as likely the best as the
+    first, one with slightly better data has the higher quantile. Four standard errors: one false
+    alarm in 8,000."""
+    same = np.r_[np.ones(70), np.zeros(130)]
+    better = np.r_[np.ones(71), np.zeros(129)]
+    arms = np.repeat([0, 1], 200)
+    even = irsppl.Bandit(logits(256).update(arms, np.r_[same, same]), 300)
+    shares = irsppl.action_probabilities(even, "ts", key=0, num_samples=4000)
+    assert shares[0] / (shares[0] + shares[1]) == pytest.approx(0.5, abs=2 / np.sqrt(4000))
+    drawn = np.asarray(
+        jax.vmap(even.belief.sample_means)(jax.random.split(jax.random.key(0), 4000))
+    )
+    assert np.mean(drawn[:, 0] > drawn[:, 1]) == pytest.approx(0.5, abs=2 / np.sqrt(4000))
+    for rewards, best in ((np.r_[same, better], 1), (np.r_[better, same], 0)):
+        bandit = irsppl.Bandit(logits(256).update(arms, rewards), 300).pull(2, 0).pull(2, 0)
+        assert irsppl.choose(bandit, "bayes-ucb") == best
+        assert int(np.argmax(BayesUCB().indices(bandit)[:2])) == best
 
 
 def test_nodes_move_while_a_bandit_is_played_without_recompiling():

@@ -123,6 +123,17 @@ def test_efforts():
         irsppl.certify(bandit, "greedy", effort="most")
 
 
+def test_few_paths_are_steadied_without_bias():
+    """Where paths that stand out in the columns also stand out in what these leave: 2,000 runs of
+    40 paths. A mean beyond four standard errors: once in 16,000; the error off by 6: less."""
+    rng = np.random.default_rng(0)
+    columns = rng.uniform(-np.sqrt(3), np.sqrt(3), (2000, 40, 2))
+    runs = np.stack([steadied((own**2).sum(axis=1), own) for own in columns])
+    means, error = runs.mean(axis=1), np.sqrt((runs.var(axis=1, ddof=1) / 40).mean())
+    assert abs(means.mean() - 2) < 4 * means.std() / np.sqrt(2000)
+    assert means.std() == pytest.approx(error, rel=0.1)
+
+
 def test_too_few_paths_are_left_as_they_are():
     raw, columns = np.arange(30.0), np.ones((30, 2)) * jnp.arange(30)[:, None]
     np.testing.assert_array_equal(steadied(raw, np.asarray(columns)), raw)

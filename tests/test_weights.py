@@ -105,16 +105,22 @@ def draw_all(family, rng, out):
         verbs.draw_means(family, rng, out[s])
 
 
-@pytest.mark.parametrize("few", [False, True])
-def test_few_points_stand_for_what_lies_between_them(few):
+@njit
+def quantile(family, level):
+    return verbs.quantile(family, 0, level, 0.0, -np.inf, 0.0)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_points_of_a_density_stand_for_what_lies_between_them(smooth):
     mu, even = np.arange(BLOCK, dtype=float)[None], np.full((1, BLOCK), 1 / BLOCK)
-    family = points(even, np.ones((1, BLOCK, 1)), np.zeros((1, 1)), mu, 0)
+    family = points(even, np.ones((1, BLOCK, 1)), np.zeros((1, 1)), mu, 0, smooth)
     family.weights[:], family.means[:] = even, mu.mean()
     own.settle(family.weights[0], family.sums[0], 1.0, family.span[0])
-    family.few[0] = few
+    at = [quantile(family, (k + 0.75) / BLOCK) for k in range(BLOCK)]
+    assert at == pytest.approx(mu[0] + 0.25 * smooth * (np.arange(BLOCK) < BLOCK - 1))
     drawn = np.empty((4000, 1))
     draw_all(family, random_state(0), drawn)
-    if not few:
+    if not smooth:
         assert set(drawn.ravel()) <= set(mu.ravel())
         return
     inner = drawn[(drawn > 0.5) & (drawn < BLOCK - 1.5)]  # the two at the ends reach inwards only

@@ -164,6 +164,15 @@ class Quadrature(Points, Upkeep):
         between = jax.vmap(lambda x, at, below: jnp.interp(x, at, below, left=0.0, right=1.0))
         return between(levels, self.mu, jnp.clip(below, 0, 1))
 
+    def sample_means(self, key: Array) -> Float[Array, " K"]:
+        """From all between halfway to neighbours: arms with the same nodes must not tie."""
+        node_key, place_key = jax.random.split(key)
+        node = jax.random.categorical(node_key, self.log_weights, axis=1)
+        u = jax.random.uniform(place_key, node.shape, self.mu.dtype) - 0.5
+        near = jnp.clip(node + jnp.where(u < 0, -1, 1), 0, self.num_points - 1)
+        own, other = (jnp.take_along_axis(self.mu, j[:, None], axis=1)[:, 0] for j in (node, near))
+        return own + jnp.abs(u) * (other - own)
+
     # ---- new nodes
     def _in_need(self) -> Bool[Array, " K"]:
         """Arms whose posterior is narrow beside the nodes' spacing, or has reached their end."""

@@ -106,7 +106,7 @@ class CloudPlay:
             fits = [n for n in _TOGETHER if n * own <= _TABLE_BYTES]
             self.together = fits[-1] if fits else _TOGETHER[0]
         count, clouds = self.together, len(start.weights)
-        kind = (start.moving, start.held.joint, separable)
+        kind = (start.moving, start.held.smooth, start.held.joint, separable)
         self.clouds: Any = cloud.make_clouds(start.tables, count, horizon, *kind)
         kept = max(_LEAST_ROOM, int(np.max(start.seen, initial=0)) + room)
         self.kept = 1 << (kept - 1).bit_length()

@@ -96,8 +96,8 @@ def enough(samples: np.ndarray, raw: np.ndarray) -> bool:
 def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """[S]: `raw` [S] less the luck that `columns` [S, C] of mean zero explain.
 
-    Its mean estimates that of `raw`. The fit costs degrees of freedom: with fewer than 20 samples
-    for each column `raw` is given back. So it is where what the columns leave is too skewed for so
+    Its mean is that of `raw`. The fit costs degrees of freedom: with fewer than 20 samples for
+    each column `raw` is given back. So it is where what the columns leave is too skewed for so
     few samples, and more than `raw`: rare losses that hardly any sample shows would be missing.
     """
     spread, offset = columns.std(axis=0), np.abs(columns.mean(axis=0))
@@ -110,11 +110,14 @@ def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
     turned, lengths, directions = np.linalg.svd(design, full_matrices=False)
     kept = lengths > 1e-4 * lengths[0]
     turned, directions = turned[:, kept], directions[kept] / lengths[kept, None]
-    rest = raw - used @ (directions[:, 1:].T @ (turned.T @ raw))
+    values = turned.T @ raw
+    rest, leverage = raw - used @ (directions[:, 1:].T @ values), (turned**2).sum(axis=1)
     if not enough(rest, raw) and abs(skewness(raw)) <= abs(skewness(rest)):
         return raw
-    # Residuals are too small by the slopes fitted, and the columns' own means are off. So that the
-    # spread over the root of their number is the error of the mean, an intercept's:
-    error = np.linalg.norm(directions[:, 0]) * np.sqrt(len(raw))
-    wider = error * np.sqrt((len(raw) - 1) / (len(raw) - kept.sum()))
-    return rest.mean() + wider * (rest - rest.mean())
+    if leverage.max() > 1 - 1e-6:  # one sample alone tells what some column is worth
+        return raw
+    # The slopes that serve a sample are those fitted to all others. With its own, one that stands
+    # out in the columns would explain more than luck away, and the mean be off; and the spread of
+    # what is left now holds what the fit costs.
+    own = (used * (turned @ directions[:, 1:])).sum(axis=1)
+    return rest + own * (raw - turned @ values) / (1 - leverage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -12,7 +11,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief, Conjugate, NormalNormal, PointBelief
+from irsppl.beliefs import Belief, Conjugate, NormalNormal
 from irsppl.inner.single_arm import largest_worth
 from irsppl.policies._base import Policy
 
@@ -51,9 +50,7 @@ def quantiles(belief: Belief, level: ArrayLike) -> Float[Array, " K"]:
     mean, sd = belief.predictive_mean(), belief.mean_sd()
     if isinstance(belief, NormalNormal):
         return mean + sd * ndtri(jnp.asarray(level, mean.dtype))
-    # Quantiles of points are points, as in kernels, whatever their CDF is between them.
-    cdf = partial(PointBelief.cdf, belief) if isinstance(belief, PointBelief) else belief.cdf
-    below = at_each_arm(belief, cdf)
+    below = at_each_arm(belief, belief.cdf)
     return largest_worth(
         lambda x: jnp.where(below(x) < level, 1, -1), mean - sd, mean + room(mean, 4 * sd)
     )

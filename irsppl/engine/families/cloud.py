@@ -50,7 +50,7 @@ class SeparateClouds(NamedTuple):
     new: Floats  # [S, N] with the newest reward, where that calls for a move
     work: Work
     span: Ints  # [S, K, 2]
-    few: NDArray[np.bool_]  # as in `Points`
+    smooth: NDArray[np.bool_]  # as in `Points`
 
 
 class JointClouds(NamedTuple):
@@ -78,7 +78,13 @@ class JointClouds(NamedTuple):
 
 
 def make_clouds(
-    start: Tables, count: int, horizon: int, moving: bool, joint: bool, separable: bool
+    start: Tables,
+    count: int,
+    horizon: int,
+    moving: bool,
+    smooth: bool,
+    joint: bool,
+    separable: bool,
 ) -> SeparateClouds | JointClouds:
     """Room for `count` replications; futures of so many rewards; moving: points may change.
 
@@ -101,7 +107,7 @@ def make_clouds(
         work_arrays(arms, horizon, size, atoms),
     )
     if not joint:
-        separate = SeparateClouds(*common, np.zeros((count, arms, 2), np.int64), np.full(1, moving))
+        separate = SeparateClouds(*common, np.zeros((count, arms, 2), np.int64), np.full(1, smooth))
         every = np.arange(arms)
         place(separate, np.zeros_like(every), every, start.mu[:, None, :], start.mass[:, None])
         return separate
@@ -233,7 +239,7 @@ def _(clouds, s, rule, limits, rng, period, remaining):
         clouds.sums[s],
         clouds.means[s],
         clouds.span[s],
-        clouds.few,
+        clouds.smooth,
         clouds.work,
     )
     return verbs.choose(rule, family, limits, rng, period, remaining)

@@ -63,13 +63,16 @@ class Points(NamedTuple):
     sums: Floats  # [K, N / BLOCK] running, of the weights
     means: Floats  # [K]
     span: Ints  # [K, 2] first and last + 1 of the points that count
-    # [1]: whether so few points stand for a density that means are drawn from all that lies between
-    # halfway to either neighbour; Thompson sampling would explore too little else.
-    few: NDArray[np.bool_]
+    # [1]: whether points stand for a density, so that draws and quantiles of means may be all that
+    # lies between halfway to either neighbour. On the points alone Thompson sampling would explore
+    # too little where they are few, and arms with the same points would tie.
+    smooth: NDArray[np.bool_]
     work: Work
 
 
-def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) -> Points:
+def points(
+    weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int, smooth: bool = False
+) -> Points:
     """weights, mu [K, N], likelihood [K, N, R], values [K, R]; futures of T rewards.
 
     horizon: 0 where no rule asks for futures.
@@ -93,7 +96,7 @@ def points(weights: Any, likelihood: Any, values: Any, mu: Any, horizon: int) ->
         np.empty((arms, size // BLOCK)),
         np.empty(arms),
         np.zeros((arms, 2), np.int64),
-        np.zeros(1, np.bool_),
+        np.full(1, smooth),
     )
     work = work_arrays(arms, horizon, size, scaled.shape[1])
     return Points._make([*map(lined_up, fields), work])
@@ -155,7 +158,23 @@ def _(family, arm, lam):
 
 @implements(verbs.quantile, Points)
 def _(family, arm, level, z, floor, start):
-    return family.mu[arm, find(family.weights[arm], family.sums[arm], level)]
+    weights, sums = family.weights[arm], family.sums[arm]
+    point = find(weights, sums, level)
+    if not family.smooth[0]:
+        return family.mu[arm, point]
+    block = point // BLOCK
+    below = sums[block - 1] if block > 0 else 0.0
+    for j in range(block * BLOCK, point):
+        below += weights[j]
+    return _between(family.mu[arm], point, min(max((level - below) / weights[point], 0.0), 1.0))
+
+
+@njit(**INLINE)
+def _between(mu: Floats, point: int, share: float) -> float:
+    """So far along what lies between halfway to either neighbour of a point."""
+    u = share - 0.5
+    near = max(point - 1, 0) if u < 0.0 else min(point + 1, mu.size - 1)
+    return mu[point] + abs(u) * (mu[near] - mu[point])
 
 
 @implements(verbs.draw_means, Points)
@@ -164,10 +183,8 @@ def _(family, rng, out):
         mu = family.mu[a]
         j = draw_point(rng, family.weights[a], family.sums[a])
         out[a] = mu[j]
-        if family.few[0]:
-            u = random.uniform(rng) - 0.5
-            k = max(j - 1, 0) if u < 0.0 else min(j + 1, mu.size - 1)
-            out[a] += abs(u) * (mu[k] - mu[j])
+        if family.smooth[0]:
+            out[a] = _between(mu, j, random.uniform(rng))
 
 
 @njit(**INLINE)

@@ -41,6 +41,7 @@ class Held(NamedTuple):
     """Weighted points. C clouds: one per arm, or a single one for all."""
 
     joint: bool
+    smooth: bool  # standing for a density (see `points.Points`)
     models: tuple[Any, ...]
     groups: tuple[tuple[int, ...], ...]  # which clouds are of each model
     params: tuple[dict[str, np.ndarray], ...]  # [clouds of the model, M, ...]
@@ -120,6 +121,7 @@ def _held(belief: Any) -> Held:
     mu = np.asarray(belief.mu, np.float64)
     return Held(
         joint,
+        isinstance(belief, Quadrature) or (isinstance(belief, Cloud) and belief.moving),
         tuple(model for model, _ in belief.parts),
         ((0,),) if joint else tuple(map(tuple, belief.groups)),
         tuple({name: lead(leaf) for name, leaf in own.items()} for own in params),
@@ -245,7 +247,8 @@ def _arms(held: Held) -> tuple[Arm, ...]:
 def _(belief: PointBelief, needs: frozenset[str]) -> Maker | None:
     mu, tables = host64(belief.mu), functools.cache(lambda: _belief_tables(belief, needs))
     if belief.is_independent:
-        return lambda horizon, _: points(*tables(), mu, horizon)
+        smooth = isinstance(belief, Quadrature)
+        return lambda horizon, _: points(*tables(), mu, horizon, smooth)
     if needs & {"path", "prefix"}:
         return None
     return lambda horizon, _: joint_points(*tables(), mu, horizon, "separable" in needs)
