@@ -216,6 +216,28 @@ def test_what_stays_poor_is_said_once(cloud, monkeypatch):
     assert float(belief.mean_error()[1]) > 0.15 * float(belief.mean_sd()[1])
 
 
+def test_an_absurd_reward_is_taken_in_or_said():
+    """Up to 1e4 deviations from what was expected: the conjugate posterior (the mean within four
+    stated errors, the spread within a third: 13 errors of 1,024 points), or a warning."""
+
+    def level(reward=None):
+        numpyro.sample(
+            "reward", dist.Normal(numpyro.sample("mu", dist.Normal(0.5, 0.3))), obs=reward
+        )
+
+    fresh = irsppl.from_numpyro(level, representation="particles")
+    said = []
+    for reward in (300.0, 3000.0, 10_000.0):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            after = fresh.update(np.array([0]), np.array([reward]))
+        said.append(any(issubclass(w.category, InaccurateBeliefWarning) for w in caught))
+        exact, sd = (0.5 / 0.09 + reward) / (1 / 0.09 + 1), (1 / 0.09 + 1) ** -0.5
+        assert said[-1] or abs(after.predictive_mean()[0] - exact) < 4 * after.mean_error()[0]
+        assert said[-1] or after.mean_sd()[0] == pytest.approx(sd, rel=1 / 3)
+    assert not said[0]
+
+
 def test_a_sound_cloud_says_nothing(cloud):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -249,6 +249,10 @@ class _Watch:
         beyond = gap(means, weights, self.means(state.sample.points), state.sample.ess, part)
         lately = jnp.where(drifted(state.before, now), jnp.abs(mean - state.mean), 0)
         drift = jnp.maximum(beyond, lately)
+        # Points that one jump has made forget, and that no further move takes along, have hardly
+        # arrived. (Discrete ones may be where there is nothing else.)
+        stuck = (state.acceptance < _WORTH_PROPOSING) & (self.task.model.dim > 0)
+        drift = jnp.where(stuck, jnp.maximum(drift, sd), drift)
         going = (memory > _MEMORY) | apart | jnp.any(drift > 0)
         return state._replace(before=now, mean=mean, going=going, memory=memory, drift=drift)
 

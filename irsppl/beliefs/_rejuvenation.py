@@ -27,6 +27,8 @@ _LEAVE = 0.5
 # limit only keeps the loop finite.
 _MOST_STEPS = 100
 _BISECTIONS = 40
+# Log-densities that are rounded by more than this make means doubtful.
+_MOST_UNSEEN = 0.25
 
 # Rewards are summed in blocks, as many as hold data: a move costs what was seen, not the buffer.
 _BLOCK = 16
@@ -222,6 +224,14 @@ def bring_in(
     mu = jax.vmap(mean_of)(points).astype(log_weights.dtype)
     weights = jnp.exp(log_weights)
     sd = jnp.sqrt(weights @ (mu - (weights @ mu)[None, :]) ** 2)
+    # Moves see the density to its rounding only: one reward 1e4 deviations from what was expected
+    # leaves nothing of it, and whether a point moves is up to chance.
+    known = functools.partial(
+        data_log_likelihood, model, data=record(model, *data, jnp.ones_like(zero))
+    )
+    most = jnp.max(jnp.abs(jnp.nan_to_num(jax.vmap(known)(points), neginf=0.0)))
+    unseen = jnp.finfo(sd.dtype).eps * most.astype(sd.dtype)
+    drift = jnp.where(unseen > _MOST_UNSEEN, jnp.maximum(drift, unseen * sd), drift)
     # Means that have not come to rest are off by as much as they drift at least.
     size = 1 / jnp.sum(weights**2)
     needed = jnp.max(jnp.where(drift > 0, size * (drift / jnp.maximum(sd, 1e-30)) ** 2, 0))
