@@ -96,9 +96,10 @@ def enough(samples: np.ndarray, raw: np.ndarray) -> bool:
 def steadied(raw: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """[S]: `raw` [S] less the luck that `columns` [S, C] of mean zero explain.
 
-    Its mean is that of `raw`. The fit costs degrees of freedom: with fewer than 20 samples for
-    each column `raw` is given back. So it is where what the columns leave is too skewed for so
-    few samples, and more than `raw`: rare losses that hardly any sample shows would be missing.
+    Its mean estimates that of `raw` without bias. The fit costs degrees of freedom: with fewer than
+    20 samples for each column `raw` is given back. So it is where what the columns leave is too
+    skewed for so few samples, and more than `raw`: rare losses that hardly any sample shows would
+    be missing.
     """
     spread, offset = columns.std(axis=0), np.abs(columns.mean(axis=0))
     # So far from its mean of zero, a column shows rounding instead of luck.
