@@ -50,6 +50,10 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
     penalty = find_penalty(penalty)
     if not isinstance(outcome, Outcome):
         raise ValueError(f"outcome must be an irsppl.Outcome, got {outcome!r}")
+    if outcome.means.ndim != 1:
+        raise ValueError(
+            f"outcome must be one future, means [K] and rewards [K, N], got {outcome!r}"
+        )
     if outcome.num_arms != bandit.num_arms:
         raise ValueError(f"outcome has {outcome.num_arms} arms, the bandit {bandit.num_arms}")
     bandit.check_open()

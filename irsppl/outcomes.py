@@ -23,36 +23,37 @@ class Outcome(eqx.Module):
     means along this future must be computed within a belief drawn together with it (particles);
     otherwise the bandit's own belief serves. `delays[a, n]` goes with `rewards[a, n]` in bandits
     with random delays (infinity: never seen); `periods` is how long play goes on from now, where
-    the horizon has a law.
+    the horizon has a law. Several futures, for `simulate(outcomes=)`: a leading axis S throughout.
     """
 
-    means: Float[Array, " K"]
-    rewards: Float[Array, "K N"]
+    means: Float[Array, "*S K"]
+    rewards: Float[Array, "*S K N"]
     belief: Any = None
-    delays: Int[Array, "K N"] | None = None
-    periods: Int[Array, ""] | None = None
+    delays: Int[Array, "*S K N"] | None = None
+    periods: Int[Array, "*S"] | None = None
 
     def __init__(
         self, means: Any, rewards: Any, belief: Any = None, delays: Any = None, periods: Any = None
     ):
-        self.means = as_floats("means", means)
-        self.rewards = as_floats("rewards", rewards, ndim=2).astype(self.means.dtype)
+        self.means = as_floats("means", means, ndim=None)
+        self.rewards = as_floats("rewards", rewards, ndim=None).astype(self.means.dtype)
+        shape = self.rewards.shape
+        if len(shape) not in (2, 3) or shape[:-1] != self.means.shape:
+            raise ValueError(
+                "means must be [K] and rewards [K, N], one row per arm, or [S, K] and [S, K, N] "
+                f"for several futures, got shapes {self.means.shape} and {shape}"
+            )
         if belief is not None and not isinstance(belief, eqx.Module):
             raise ValueError(f"belief must be an irsppl belief or None, got {belief!r}")
         self.belief = belief
-        self.delays = None if delays is None else _as_delays(delays, self.rewards.shape)
-        self.periods = None if periods is None else _as_periods(periods)
-        if self.rewards.shape[0] != self.means.shape[0]:
-            raise ValueError(
-                f"rewards must have one row per arm: means has {self.means.shape[0]} arms, "
-                f"rewards has shape {self.rewards.shape}"
-            )
+        self.delays = None if delays is None else _as_delays(delays, shape)
+        self.periods = None if periods is None else _as_periods(periods, shape[:-2])
         require_finite("means", self.means)
         require_finite("rewards", self.rewards)
 
     @property
     def num_arms(self) -> int:
-        return self.means.shape[0]
+        return self.means.shape[-1]
 
     def bare(self) -> Outcome:
         """The same without the belief that came with it: what a policy is played against."""
@@ -78,11 +79,15 @@ def _as_delays(delays: Any, shape: tuple[int, ...]) -> Array:
     return jnp.asarray(delays).astype(jnp.int32)
 
 
-def _as_periods(periods: Any) -> Array:
+def _as_periods(periods: Any, shape: tuple[int, ...]) -> Array:
     if is_concrete(periods):
         host = np.real(as_numbers("periods", periods)).astype(np.float64)
-        if not np.all((host >= 0) & (host == np.rint(host)) & (host < 2**31)):
-            raise ValueError(f"periods must be a whole number of at least 0, got {periods!r}")
+        whole = np.all((host >= 0) & (host == np.rint(host)) & (host < 2**31))
+        if host.shape != shape or not whole:
+            raise ValueError(
+                "periods must be a whole number of at least 0, one for each future, "
+                f"got {periods!r}"
+            )
         periods = host.astype(np.int32)
     return jnp.asarray(periods, jnp.int32)
 

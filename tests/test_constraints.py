@@ -127,8 +127,7 @@ def stacked(outcomes, bandit, means, periods=None):
         delays = jnp.asarray(np.minimum(late, 2**20), jnp.int32)
     if bandit.end.binds:
         length = jnp.full(len(outcomes), periods or bandit.horizon, jnp.int32)
-    build = jax.vmap(lambda m, r, d, t: irsppl.Outcome(m, r, None, d, t))
-    return build(jnp.asarray(means), rewards, delays, length)
+    return irsppl.Outcome(jnp.asarray(means), rewards, None, delays, length)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,10 @@ NAN = float("nan")
         (lambda: irsppl.Bandit(GOOD, 5, labels=["a"]), "labels must be 2 different names"),
         (lambda: irsppl.Outcome([0.5], [[1, 0], [0, 1]]), "one row per arm"),
         (lambda: irsppl.Outcome([0.5, NAN], [[1], [0]]), "means must be finite"),
+        (lambda: irsppl.Outcome(0.5, [1]), r"means must be \[K\].*shapes \(\) and \(1,\)"),
+        (lambda: irsppl.Outcome([[0.5]], [[1]]), r"rewards.*shapes \(1, 1\) and \(1, 1\)"),
+        (lambda: irsppl.Outcome([[0.5]], [[[1]]], periods=3), "periods must be .* each future"),
+        (lambda: irsppl.Outcome([[0.5]], [[[1]]], delays=[[3]]), "delays must be one whole number"),
         (lambda: irsppl.Index(num_futures=0), "num_futures must be at least 1"),
         (lambda: irsppl.Index(lookahead=1.5), "lookahead must be a whole number"),
     ],
@@ -74,6 +78,12 @@ SHORT = irsppl.Outcome([0.5, 0.5], [[1, 0], [0, 1]])
             "must be 0 or 1",
         ),
         (lambda: irsppl.solve_inner(BANDIT, "ts", [[1]]), "outcome must be an irsppl.Outcome"),
+        (
+            lambda: irsppl.solve_inner(
+                BANDIT, "ts", irsppl.Outcome([[0.5, 0.5]], np.ones((1, 2, 4)))
+            ),
+            "outcome must be one future",
+        ),
         (lambda: irsppl.choose(GAUSSIAN, "opt"), "finitely many values.*irs.index"),
         (lambda: irsppl.bound(GAUSSIAN, "ideal"), "finitely many values.*irs.v-zero"),
         (lambda: irsppl.simulate(GAUSSIAN, ["opt"]), "finitely many values"),

@@ -8,7 +8,6 @@ import dataclasses
 import itertools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -168,8 +167,7 @@ class Enumerated:
             late = jnp.asarray(late, jnp.int32)
         if self.bandit.end.binds:
             length = jnp.full(len(rewards), periods, jnp.int32)
-        build = jax.vmap(lambda m, r, d, t: irsppl.Outcome(m, r, None, d, t))
-        return build(jnp.zeros(rewards.shape[:2]), rewards, late, length)
+        return irsppl.Outcome(jnp.zeros(rewards.shape[:2]), rewards, None, late, length)
 
     def horizons(self):
         """(periods, probability)."""

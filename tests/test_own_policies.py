@@ -299,18 +299,13 @@ def test_agents_hear_of_rewards_in_order_of_arrival():
     belief = irsppl.NormalNormal([0.0, 0.0], [1.0, 1.0], [1.0, 1.0])
     bandit = irsppl.Bandit(belief, 6, delay=[3, 1])
     rewards = np.arange(12.0).reshape(1, 2, 6)  # arm 0: 0, 1, ...; arm 1: 6, 7, ...
-    outcomes = jax.vmap(lambda m, r, d: irsppl.Outcome(m, r, delays=d))(
-        np.zeros((1, 2)), rewards, np.array([[[3] * 6, [1] * 6]])
-    )
+    outcomes = irsppl.Outcome(np.zeros((1, 2)), rewards, delays=[[[3] * 6, [1] * 6]])
     irsppl.simulate(bandit, from_agent(Listens), outcomes=outcomes)
     expected = ["pull", "pull", (1, 6.0), "pull", "pull", (1, 7.0), "pull", (0, 0.0), "pull"]
     assert logs[-1] == expected
     # A pull that was pending when the simulation starts is heard of as well.
     begun = bandit.pull(1)
-    later = jax.vmap(lambda m, r, d: irsppl.Outcome(m, r, delays=d))(
-        np.zeros((1, 2)), rewards, np.array([[[3] * 6, [1] * 6]])
-    )
-    irsppl.simulate(begun, from_agent(Listens), outcomes=later)
+    irsppl.simulate(begun, from_agent(Listens), outcomes=outcomes)
     assert logs[-1][:3] == ["pull", (1, 6.0), "pull"]
 
 

@@ -173,6 +173,8 @@ def test_futures_given_by_hand_must_fit_the_bandit():
     data = irsppl.simulate(bandit, ["greedy"], outcomes=drawn)
     best = 6 * np.asarray(drawn.means).max(axis=1)
     np.testing.assert_allclose((data["value"] + data["regret"]).values[0], best, rtol=1e-5)
+    written = irsppl.Outcome(np.asarray(drawn.means), np.asarray(drawn.rewards).tolist())
+    assert irsppl.simulate(bandit, ["greedy"], outcomes=written).identical(data)
     short = one_stream_outcomes(bandit.belief, 5, seed=0, start=0, count=8)
     with pytest.raises(ValueError, match=r"rewards \[S, 2, 6\]"):
         irsppl.simulate(bandit, ["greedy"], outcomes=short)
