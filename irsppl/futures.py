@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from irsppl._checks import numbered_keys
 from irsppl._fields import assemble
+from irsppl._xla_options import lean
 from irsppl.bandit import Bandit
 from irsppl.beliefs import ExactLaws, InKernels
 from irsppl.outcomes import Outcome
@@ -36,7 +37,8 @@ def draw_outcomes(
     if isinstance(bandit.belief, InKernels) and jax.default_backend() == "cpu":
         return _on_host(bandit, key, start, count, means)
     numbers = jnp.asarray(np.arange(start, start + count, dtype=np.uint32))
-    return _draw(bandit, _outcome_key(key), numbers, means)
+    draw = eqx.filter_jit(_draw, compiler_options=lean())
+    return draw(bandit, _outcome_key(key), numbers, means)
 
 
 def warn_of_tails(bandit: Bandit) -> None:
@@ -62,7 +64,6 @@ def _outcome_key(key: Array) -> Array:
     return jax.random.fold_in(key, 0)
 
 
-@eqx.filter_jit
 def _draw(bandit: Bandit, key: Array, numbers: Array, means: Array | None) -> Outcome:
     def one(number: Array) -> Outcome:
         own = jax.random.fold_in(key, number)

@@ -12,6 +12,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "irsppl"
 # From left to right; a module imports only from its own room or from rooms before it.
 ROOMS = [
     "_xla_cache",
+    "_xla_options",
     "_checks",
     "_fields",
     "_progress",

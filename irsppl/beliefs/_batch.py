@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from irsppl._xla_options import jit, lean, quick
 from irsppl.beliefs._points import log_likelihoods
 from irsppl.beliefs._rejuvenation import Moved, MoveState, block_sum, bring_in, record
 from irsppl.beliefs._types import ArmModel, Params
@@ -117,7 +118,7 @@ def _means(model: ArmModel, params: Params) -> Float[Array, " K"]:
     return jax.vmap(lambda arm: model.mean(params, arm))(jnp.arange(model.num_arms))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jit(quick, static_argnums=0)
 def reward_draws(model: ArmModel, params: Params, arm: Any) -> Float[Array, "D N"]:
     """Rewards at each point, to see where they lie: always the same ones."""
     points = jax.tree.leaves(params)[0].shape[0]
@@ -126,7 +127,7 @@ def reward_draws(model: ArmModel, params: Params, arm: Any) -> Float[Array, "D N
     return jax.vmap(draw, in_axes=(0, None))(keys, params)
 
 
-@_program(static_argnums=0)
+@jit(lambda: _UNDIVIDED | lean(), static_argnums=0)
 def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
     """The first `count` clouds resampled and moved; K = 1 for separate arms."""
     size, dtype = len(clouds.seen), clouds.log_weights.dtype

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from irsppl._checks import is_concrete
 from irsppl._fields import changed
+from irsppl._xla_options import lean
 from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._base import Belief, examined
 from irsppl.beliefs._points import PointBelief
@@ -163,9 +164,12 @@ class Cloud(Upkeep, PointBelief):
 _in_need = eqx.filter_jit(Cloud.in_need)
 
 
-@eqx.filter_jit
-def _moved(belief: Any, group: int, arm: Array, before: Array) -> Any:
+def _move(belief: Any, group: int, arm: Array, before: Array) -> Any:
     return belief.moved(group, arm, before)
+
+
+def _moved(*given: Any) -> Any:
+    return eqx.filter_jit(_move, compiler_options=lean())(*given)
 
 
 @eqx.filter_jit

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irsppl._xla_options import quick
 from irsppl.models._model import ArmModel
 
 _DRAWS = 20_000
@@ -107,11 +108,6 @@ def _near_index(model: ArmModel) -> float:
     means = np.asarray(jax.jit(jax.vmap(one), compiler_options=quick())(keys, arms))
     k = max(pareto_k(means), pareto_k(-means))
     return k - 2 * (1 + max(k, 0)) / np.sqrt(3 * np.sqrt(_DRAWS)) if np.isfinite(k) else k
-
-
-def quick() -> dict[str, Any] | None:
-    """It runs a few times only, so it had better compile quickly than well."""
-    return {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
 
 
 def _far_index(model: ArmModel) -> tuple[float, str] | None:

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from irsppl._xla_options import quick
 from irsppl.models._calls import TRACER_ERRORS
 from irsppl.models._distributions import Distribution
 from irsppl.models._means import NoMean
 from irsppl.models._model import ArmModel, SiteInfo, Visit
 from irsppl.models._support import RewardSupport, ends
-from irsppl.models._tails import quick
 
 _TRIALS = 4096
 # A numerical mean less accurate than this (relative to the spread of rewards) is refused.
