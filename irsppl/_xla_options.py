@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 
 
@@ -24,6 +25,12 @@ def jit(options: Callable[[], dict[str, Any]], **settings: Any) -> Callable[...,
         return call
 
     return wrap
+
+
+def filter_jit(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """equinox's, whose types do not tell that it hands settings on; made anew it costs nothing."""
+    make: Any = eqx.filter_jit
+    return make(function, compiler_options=options)
 
 
 def quick() -> dict[str, Any]:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +13,7 @@ from jaxtyping import Array
 
 from irsppl._checks import numbered_keys
 from irsppl._fields import assemble
-from irsppl._xla_options import lean
+from irsppl._xla_options import filter_jit, lean
 from irsppl.bandit import Bandit
 from irsppl.beliefs import ExactLaws, InKernels
 from irsppl.outcomes import Outcome
@@ -37,8 +36,7 @@ def draw_outcomes(
     if isinstance(bandit.belief, InKernels) and jax.default_backend() == "cpu":
         return _on_host(bandit, key, start, count, means)
     numbers = jnp.asarray(np.arange(start, start + count, dtype=np.uint32))
-    draw = eqx.filter_jit(_draw, compiler_options=lean())
-    return draw(bandit, _outcome_key(key), numbers, means)
+    return filter_jit(_draw, lean())(bandit, _outcome_key(key), numbers, means)
 
 
 def warn_of_tails(bandit: Bandit) -> None:

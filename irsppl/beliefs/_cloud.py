@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from irsppl._checks import is_concrete
 from irsppl._fields import changed
-from irsppl._xla_options import lean
+from irsppl._xla_options import filter_jit, lean
 from irsppl.beliefs._abilities import Upkeep
 from irsppl.beliefs._base import Belief, examined
 from irsppl.beliefs._points import PointBelief
@@ -169,7 +169,7 @@ def _move(belief: Any, group: int, arm: Array, before: Array) -> Any:
 
 
 def _moved(*given: Any) -> Any:
-    return eqx.filter_jit(_move, compiler_options=lean())(*given)
+    return filter_jit(_move, lean())(*given)
 
 
 @eqx.filter_jit
