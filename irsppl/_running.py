@@ -11,6 +11,9 @@ import numpy as np
 FARTHEST = 8
 # Samples that the spread of a column has to rest on, (sum x^2)^2 / sum x^4.
 _FEWEST = 20
+# Kurtosis that a column may have which samples do not follow where it is extreme. Beyond it rare
+# futures matter: slopes fitted without them would say that they pull the mean along.
+_MOST_KURTOSIS = 15
 
 
 class RunningMean:
@@ -26,9 +29,17 @@ class RunningMean:
         self.origin = 0.0  # the first sample: samples that are all alike have no spread at all
         self.factor: np.ndarray | None = None
         self.squares = self.fourths = np.zeros(())  # of the controls, summed
+        self.saturating: Sequence[bool] = ()
 
-    def add(self, samples: np.ndarray, controls: Sequence[np.ndarray] = ()) -> None:
-        """samples [S], and as many controls [S] as ever before."""
+    def add(
+        self,
+        samples: np.ndarray,
+        controls: Sequence[np.ndarray] = (),
+        saturating: Sequence[bool] = (),
+    ) -> None:
+        """samples [S], and as many controls [S] as ever before; saturating: those that samples do
+        not follow where they are extreme."""
+        self.saturating = saturating or [False] * len(controls)
         ones = np.ones(len(samples))
         if self.factor is None:
             self.origin = float(samples[0])
@@ -59,6 +70,8 @@ class RunningMean:
         # rounding, or lacks events that are too rare to be seen: a fit would not know of them.
         sound = math.sqrt(self.count) * np.abs(factor[0, 1:-1]) < FARTHEST * spreads
         sound &= self.squares**2 > _FEWEST * self.fourths
+        tame = self.count * self.fourths <= _MOST_KURTOSIS * self.squares**2
+        sound &= tame | ~np.asarray(self.saturating, bool)
         used = np.flatnonzero((spreads > 1e-12 * norms[1:-1]) & sound & enough)
         scale = np.concatenate([[math.sqrt(self.count)], spreads[used]])
         # Columns of one length. Controls that say the same but for rounding: a fit to the rounding

@@ -2,10 +2,13 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 
+import irsppl
 from irsppl._running import RunningMean
+from irsppl.bounds import Sampler
 
 
 def at_once(samples, controls):
@@ -60,3 +63,13 @@ def test_columns_of_rounding_and_of_events_too_rare_to_be_seen_are_left_alone():
     assert in_blocks(samples, [rounding, rare], [400]) == pytest.approx(plain, rel=1e-12)
     often = np.where(np.arange(1000) % 20 == 0, 19.0, -1.0)
     assert in_blocks(samples + often, [often], [400])[1] == pytest.approx(plain[1], rel=0.01)
+
+
+def test_what_leave_one_out_penalties_charge_in_all_is_such_a_column():
+    bandit = irsppl.Bandit(irsppl.GammaPoisson([1.0, 2.0, 0.3], [1.0, 2.0, 0.2]), 4)
+    penalty = irsppl.VSolo(scale=0.6)
+    sampler = Sampler(bandit, [penalty], {}, None, False, None)
+    columns, saturating = sampler._columns(sampler.values(jax.random.key(0), 20))
+    (charged,) = (c for c, ends in zip(columns, saturating, strict=True) if ends)
+    assert len(columns) > 1
+    np.testing.assert_array_equal(charged, sampler.values(jax.random.key(0), 20)[penalty._sum])

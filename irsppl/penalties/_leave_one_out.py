@@ -130,6 +130,10 @@ class LeaveOneOut(Penalty):
         known = known_means(bandit, self.levels)
         return {self._sum: 0.0, **{control.label: mean for control, mean in known.items()}}
 
+    def saturating(self) -> frozenset[str]:
+        # A plan goes elsewhere before it pays all that a rare, excellent future would charge.
+        return frozenset({self._sum})
+
 
 # ---- pilots
 
