@@ -464,23 +464,6 @@ def test_several_are_written_together_or_not_at_all(where):
         assert experiment.explain(experiment.ask().id)["replayed"]
 
 
-def test_looking_while_several_are_written_together(where):
-    with irsppl.Experiment.create(where, bernoulli(), seed=3) as experiment:
-        with experiment.together():
-            made = experiment.ask(2)
-            experiment.tell(made[0].id, 1)
-            assert experiment.remaining == T - 2 and experiment.pending == [made[1].id]
-            assert experiment.status()["told"] == 1 and int(experiment.bandit.period) == 2
-            assert experiment.log()["reward"].tolist()[0] == 1 and len(experiment.events()) == 3
-            assert experiment.explain(made[1].id)["replayed"]
-            assert experiment.advise(num_samples=100).period == 2
-        with pytest.raises(KeyboardInterrupt), experiment.together():
-            experiment.ask()
-            assert experiment.remaining == T - 3
-            raise KeyboardInterrupt
-        assert experiment.remaining == T - 2
-
-
 def test_labels_are_only_text(where):
     labels = ["<script>alert(1)</script>", "'; DROP TABLE irsppl_journal; --"]
     belief = irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0])
