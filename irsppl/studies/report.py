@@ -140,8 +140,8 @@ def table_notes(table: pd.DataFrame, data: xr.Dataset) -> str:
         )
         if table["bound_improvement"].max() > 1:
             notes[-1] += (
-                "; above 100 % because that regret is an estimate, by chance below its mean (see "
-                "its s.e.): the policy is as good as optimal"
+                "; above 100 % because that regret, and the bound where it is not exact, are "
+                "estimates, off by chance (see their s.e.): the policy is as good as optimal"
             )
     notes += [f"no bound here: {line}" for line in data.attrs.get("no_bound", "").splitlines()]
     return "".join(f"\n{note}.\n" for note in notes)
