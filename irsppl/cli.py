@@ -187,11 +187,12 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     if args.out:
         _keep(args, lambda path: write_atomically(path, (_json(result) + "\n").encode()))
 
-    def cell(value: float, stderr: float) -> str:
-        return f"{value:.4f} ({'exact' if stderr == 0 else f'{stderr:.4f}'})"
+    def cell(value: float, stderr: float, exact: bool) -> str:
+        # Not from the error alone: few samples may be alike by chance.
+        return f"{value:.4f} ({'exact' if exact and stderr == 0 else f'{stderr:.4f}'})"
 
     rows = [
-        [name, cell(b.value, b.stderr), cell(b.regret_bound, b.regret_stderr)]
+        [name, cell(b.value, b.stderr, b.exact), cell(b.regret_bound, b.regret_stderr, b.exact)]
         for name, b in bounds.items()
     ]
     table = text_table(["penalty", "value at most (s.e.)", "regret at least (s.e.)"], rows)

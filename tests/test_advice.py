@@ -274,6 +274,19 @@ def test_decisions_before_an_arm_came_and_after_it_left_do_not_count(tmp_path):
     assert np.all(np.abs(np.mean(found, axis=0) - [0.9, 0.9, 0.6, 0.3]) < 4 * errors)
 
 
+def test_a_log_that_never_played_an_arm_does_not_say_how_far_off_it_is(tmp_path):
+    """The floor gave the arm a chance in each decision, so there is nothing to warn of."""
+    belief = irsppl.BetaBernoulli([1.0, 9.0], [9.0, 1.0])
+    with irsppl.Experiment.create(tmp_path / "x.db", irsppl.Bandit(belief, T), floor=0.01) as log:
+        made = log.ask(4)
+        log.tell({decision.id: 1 for decision in made})
+        assert {decision.arm for decision in made} == {1}
+        for one in log.evaluate("0").values():
+            assert one.effective == 0 and math.isnan(one.stderr)
+            assert all(map(math.isnan, one.interval()))
+        assert not math.isnan(log.evaluate("1")["ips"].stderr)
+
+
 def test_arms_that_a_log_could_not_have_played_are_told_of():
     """Without a floor ips misses those pulls, and nothing else: 100 logs, |z| at most 4 (6e-5)."""
     means = np.array([0.3, 0.5, 0.7])

@@ -17,6 +17,7 @@ from irsppl.studies import STUDIES
 
 ROOT = pathlib.Path(__file__).parent.parent
 GAUSSIAN = ["--arms", "normal(0,1,noise=1)", "--arms", "normal(0.5,1,noise=2)", "--horizon", "5"]
+ALIKE = ("--arms", "beta(1,1)x2", "--horizon", 2)
 
 
 def gaussian():
@@ -108,6 +109,9 @@ def test_tables_for_people(capsys, tmp_path):
     )
     assert code == 0 and "regret at least" in out and "exact" in out
     assert json.loads((tmp_path / "bound.json").read_text())["bounds"]["irs.ff"]["exact"]
+    two = "--samples", 2, "--seed", 1  # which happen to be alike: no error, and yet sampled
+    code, out, _ = run(capsys, "bound", *ALIKE, "--penalty", "zero", *two)
+    assert code == 0 and "2.0000 (0.0000)" in out and "exact" not in out
     code, out, _ = run(capsys, "simulate", *GAUSSIAN, "--replications", 20, "--per-period")
     assert code == 0 and "mean pulls" in out and "mean regret of each period" in out
     code, out, _ = run(capsys, "studies")

@@ -290,3 +290,20 @@ def test_particles_are_joined_and_parted(two_functions):
     for name in ("mu", "part", "step", "inflation", "poor"):
         np.testing.assert_array_equal(getattr(ends, name)[1], getattr(new, name)[0])
     assert restricted(three, [1, 0]).groups == ((1, 0),)
+
+
+def test_looking_while_several_are_written_together(where):
+    with irsppl.Experiment.create(where, bernoulli(), seed=3) as experiment:
+        with experiment.together():
+            made = experiment.ask(2)
+            experiment.tell(made[0].id, 1)
+            assert experiment.remaining == T - 2 and experiment.pending == [made[1].id]
+            assert experiment.status()["told"] == 1 and int(experiment.bandit.period) == 2
+            assert experiment.log()["reward"].tolist()[0] == 1 and len(experiment.events()) == 3
+            assert experiment.explain(made[1].id)["replayed"]
+            assert experiment.advise(num_samples=100).period == 2
+        with pytest.raises(KeyboardInterrupt), experiment.together():
+            experiment.ask()
+            assert experiment.remaining == T - 3
+            raise KeyboardInterrupt
+        assert experiment.remaining == T - 2

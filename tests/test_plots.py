@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import matplotlib
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import xarray as xr
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+import irsppl
+from irsppl.beliefs import evolution
 from irsppl.plots import plot_horizons, plot_periods, plot_regret
 from irsppl.policies import POLICIES
 from irsppl.results import summary
@@ -202,3 +205,13 @@ def _close():
     import matplotlib.pyplot as plt
 
     plt.close("all")
+
+
+def test_quantiles_of_a_belief_are_between_the_points_they_are_read_off():
+    """A Beta(1, 1) mean before data and a Beta(2, 1) mean after a success, in single precision."""
+    levels = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+    belief = irsppl.BetaBernoulli([1.0], [1.0])
+    seen = np.array([0]), np.array([1.0])
+    found = evolution(belief, *seen, levels, horizon=2, num_paths=2, key=jax.random.key(0))
+    wanted = [levels, np.sqrt(levels)]
+    np.testing.assert_allclose(found.quantiles[:, :, 0], wanted, atol=1e-4)

@@ -242,6 +242,35 @@ def test_files_and_table(done):
     assert len({len(line) for line in text.splitlines()}) == 1  # aligned
 
 
+def test_exact_is_what_was_not_sampled(done):
+    """An error of 0 does not tell: replications may be alike by chance. Few certify nothing."""
+    assert dict(study_table(done.data)["bound_exact"].dropna()) == {
+        "ts": True,
+        "irs.ff": True,
+        "irs.v-zero": False,
+    }
+    alike = done.data.copy()
+    for name in ("regret_bound_stderr", "mean_regret_stderr"):
+        alike[name] = xr.zeros_like(alike[name])
+    lines = table_text(study_table(alike)).splitlines()
+    shown = {line.split("|")[1].strip(): line for line in lines}
+    assert "(exact)" in shown["irs.ff"] and "(exact)" not in shown["irs.v-zero"] + shown["greedy"]
+    assert len(certificates(alike)) == 3
+    assert not len(certificates(alike.assign_attrs(replications=29)))
+
+
+def test_the_limit_of_a_share_minds_the_error_of_the_bound(done):
+    """share = 1 - gap / bound: where only the bound is uncertain, by gap / bound of its error."""
+    data = done.data.copy()
+    for name in ("regret_bound_stderr", "mean_regret_stderr"):
+        data[name] = xr.zeros_like(data[name])
+    data["bound_stderr"] = xr.full_like(data["bound_stderr"], 0.1)
+    told = certificates(data).loc["greedy"]
+    upper = data["bound"].sel(horizon=6).min().item()
+    off = 1.96 * (1 - told["share"]) * 0.1 / upper
+    assert told["share"] - told["surely"] == pytest.approx(off, rel=1e-6) and off > 0
+
+
 def test_data_file_is_enough_to_draw_again(done):
     from matplotlib.figure import Figure
 

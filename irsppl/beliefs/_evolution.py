@@ -57,9 +57,13 @@ def _picture(belief: Belief, levels: Array) -> tuple[Float[Array, "L K"], Float[
     cdf = jax.vmap(belief.cdf)(grid)  # [grid, K]
     # A CDF in float32 may wobble by a rounding error; a running maximum keeps it rising.
     cdf = jax.lax.cummax(cdf, axis=0)
+    # Between the points of the grid, not at the next one: that would lie too high every time.
     at = jax.vmap(lambda c: jnp.searchsorted(c, levels.astype(c.dtype)), in_axes=1)(cdf)
-    rows = jnp.minimum(at, _GRID - 1).T  # [levels, K]
-    return jnp.take_along_axis(grid, rows, axis=0), mean
+    above = jnp.clip(at, 1, _GRID - 1).T  # [levels, K]
+    ends = [jnp.take_along_axis(of, above - i, axis=0) for of in (grid, cdf) for i in (1, 0)]
+    left, right, under, over = ends
+    share = (levels.astype(under.dtype)[:, None] - under) / jnp.where(over > under, over - under, 1)
+    return left + jnp.clip(share, 0, 1) * (right - left), mean
 
 
 @eqx.filter_jit

@@ -410,7 +410,7 @@ class Experiment(Kept):
         """
         from irsppl.live.advice import advise
 
-        with self._store.lock, self._store.transaction(write=False) as tx:
+        with self._reading() as tx:
             state = self._catch_up(tx)
             if state.remaining < 1:
                 raise ConflictError(self._full(state, 1))
@@ -420,7 +420,7 @@ class Experiment(Kept):
         advice = advise(bandit, key, num_samples, tuple(history), bounded)
         # Not part of the journal: it could be computed again. Often enough to see it fall.
         if not history or period - history[-1]["period"] >= state.horizon / 100:
-            with self._store.transaction() as tx:
+            with self._writing() as tx:
                 store.save_advice(tx, period, advice.loss, advice.bound)
         return advice
 

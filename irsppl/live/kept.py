@@ -84,9 +84,19 @@ class Kept:
                     self._state = None
                 raise
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Any]:
+        """To look only. Within `together` that is its transaction: what it wrote counts."""
+        with self._store.lock:
+            if self._group is not None:
+                yield self._group
+                return
+            with self._store.transaction(write=False) as tx:
+                yield tx
+
     def _look(self) -> State:
         """The state with all that others have written."""
-        with self._store.lock, self._store.transaction(write=False) as tx:
+        with self._reading() as tx:
             return self._catch_up(tx)
 
     def _catch_up(self, tx: Any) -> State:
@@ -170,7 +180,7 @@ class Kept:
 
     def events(self) -> list[Event]:
         """The whole journal, checked."""
-        with self._store.lock, self._store.transaction(write=False) as tx:
+        with self._reading() as tx:
             return self._checked(tx)
 
     def _checked(self, tx: Any, seq: int = 0, digest: str = "") -> list[Event]:

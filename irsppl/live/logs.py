@@ -66,11 +66,12 @@ def open_bandit(log: Any, num_arms: int) -> dict[str, Any]:
 class OffPolicy:
     """Mean reward per decision of another policy, estimated from the log.
 
-    effective: decisions that the weights are worth, (sum w)^2 / sum w^2. left_out: decisions with a
-    reward that are not used, because an arm of the target was not open then: not added yet, or
-    retired. unseen: the target's probability of arms that the log could not have played then, its
-    mean over decisions. Above 0 nothing is unbiased: "ips" counts those arms as earning nothing,
-    "snips" as much as the others, "dr" what was believed.
+    effective: decisions that the weights are worth, (sum w)^2 / sum w^2. Where it is 0, the log has
+    played nothing of what the target plays: stderr and interval are not numbers then. left_out:
+    decisions with a reward that are not used, because an arm of the target was not open then: not
+    added yet, or retired. unseen: the target's probability of arms that the log could not have
+    played then, its mean over decisions. Above 0 nothing is unbiased: "ips" counts those arms as
+    earning nothing, "snips" as much as the others, "dr" what was believed.
     """
 
     method: str
@@ -194,10 +195,13 @@ def _estimates(
     plain = weight * reward
     robust = q_target + weight * (reward - q_played)
 
-    def error(terms: np.ndarray) -> float:
-        return float(terms.std(ddof=1) / np.sqrt(many))
-
     total = weight.mean()
+
+    def error(terms: np.ndarray) -> float:
+        # A log that never played what the target plays tells nothing of it, nor of how far off the
+        # estimate is: terms that are all 0 would make that 0.
+        return float(terms.std(ddof=1) / np.sqrt(many)) if total > 0 else float("nan")
+
     worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
     spread = error(weight * (reward - ratio)) / total if total > 0 else float("nan")

@@ -19,6 +19,7 @@ from numpyro.distributions import Distribution
 from irsppl._html import document, section, text
 from irsppl._html import table as html_table
 from irsppl.beliefs import Belief, Conjugate
+from irsppl.certificates import FEWEST
 from irsppl.studies.gather import measured
 from irsppl.studies.study import Study
 
@@ -92,10 +93,13 @@ def _inline(picture: bytes) -> str:
 def certificates(data: xr.Dataset) -> pd.DataFrame:
     """Each policy's share of the tightest bound at the table's horizon, and its lower limit.
 
-    The value of a policy is W^TS - regret, and W^TS = bound + regret bound.
+    The value of a policy is W^TS - regret, and W^TS = bound + regret bound. Nothing from fewer
+    replications than `certify` asks for: the limit rests on their standard errors.
     """
     at = data.sel(horizon=data.attrs["table_horizon"])
     if "bound" not in at or not at.sizes.get("penalty") or not at.sizes.get("policy"):
+        return pd.DataFrame()
+    if data.attrs["replications"] < FEWEST:
         return pd.DataFrame()
     known = at["bound"].dropna("penalty")
     if not known.size or float(known.min()) <= 0:
@@ -107,7 +111,8 @@ def certificates(data: xr.Dataset) -> pd.DataFrame:
     for policy in at["policy"].values.tolist():
         regret, stderr = measured(at.sel(policy=policy), "regret")
         gap = regret - float(cell["regret_bound"])
-        spread = math.hypot(stderr, error)
+        # What the gap is divided by is uncertain too, and more so than the gap under constraints.
+        spread = math.hypot(stderr, error, gap / upper * float(cell["bound_stderr"]))
         share = 1 - gap / upper
         rows[policy] = {"share": share, "surely": min(1.0, share - 1.96 * spread / upper)}
     table = pd.DataFrame.from_dict(rows, orient="index")

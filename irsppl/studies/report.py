@@ -34,7 +34,8 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
 
     role: "policy", "bound", or "policy, bound" where one name is both; regret and its standard
     error, improvement over Thompson sampling (a share of its regret);
-    regret bound and its standard error, as a share of the least regret measured; seconds per path.
+    regret bound and its standard error, whether that is exact, not sampled, and as a share of the
+    least regret measured; seconds per path.
     """
     at = data.sel(horizon=data.attrs["table_horizon"])
     columns: dict[str, dict[str, Any]] = {}
@@ -63,6 +64,7 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
                 row,
                 regret_bound=float(cell["regret_bound"]),
                 regret_bound_stderr=float(cell["regret_bound_stderr"]),
+                bound_exact=_is_exact(cell),
             )
             if least > 0:
                 put(row, bound_improvement=float(cell["regret_bound"]) / least)
@@ -72,12 +74,19 @@ def study_table(data: xr.Dataset) -> pd.DataFrame:
         put(row, role=", ".join(role))
     wanted = [
         *("role", "regret", "regret_stderr", "improvement"),
-        *("regret_bound", "regret_bound_stderr", "bound_improvement"),
+        *("regret_bound", "regret_bound_stderr", "bound_exact", "bound_improvement"),
         *("bound", "outcome_value", "seconds_per_path"),
     ]
     used = [name for name in wanted if any(name in row for row in columns.values())]
     frame = pd.DataFrame.from_dict(columns, orient="index").reindex(columns=used)
     return frame.rename_axis("name")
+
+
+def _is_exact(cell: xr.Dataset) -> bool:
+    """Of a bound: samples that happen to be alike have a standard error of 0 too."""
+    inner = cell.get("inner_value")
+    known = inner is None or bool(np.isnan(inner.isel(replication=0)))
+    return known and float(cell["regret_bound_stderr"]) == 0
 
 
 def table_text(table: pd.DataFrame, title: str = "") -> str:
@@ -103,8 +112,9 @@ def table_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     tight = table["regret_bound"].idxmax() if "regret_bound" in table else None
     rows = []
     for name, row in table.iterrows():
-        regret = estimate_text(row.get("regret"), row.get("regret_stderr"))
-        tightest = estimate_text(row.get("regret_bound"), row.get("regret_bound_stderr"))
+        regret = estimate_text(row.get("regret"), row.get("regret_stderr"), False)
+        bound = row.get("regret_bound"), row.get("regret_bound_stderr")
+        tightest = estimate_text(*bound, row.get("bound_exact") is True)
         cells = [
             str(name),
             str(row["role"]),
@@ -130,8 +140,8 @@ def table_notes(table: pd.DataFrame, data: xr.Dataset) -> str:
         )
         if table["bound_improvement"].max() > 1:
             notes[-1] += (
-                "; above 100 % because that regret is an estimate, by chance below its mean (see "
-                "its s.e.): the policy is as good as optimal"
+                "; above 100 % because that regret, and the bound where it is not exact, are "
+                "estimates, off by chance (see their s.e.): the policy is as good as optimal"
             )
     notes += [f"no bound here: {line}" for line in data.attrs.get("no_bound", "").splitlines()]
     return "".join(f"\n{note}.\n" for note in notes)
@@ -141,12 +151,14 @@ def _missing(value: Any) -> bool:
     return value is None or math.isnan(value)
 
 
-def estimate_text(value: Any, stderr: Any) -> str:
+def estimate_text(value: Any, stderr: Any, exact: bool | None = None) -> str:
+    """exact: whether it was computed, not sampled; if not said, where the error is 0."""
     if _missing(value):
         return "-"
     if _missing(stderr):
         return f"{value:.3f}"
-    return f"{value:.3f} ({'exact' if stderr == 0 else f'{stderr:.3f}'})"
+    exact = stderr == 0 if exact is None else exact
+    return f"{value:.3f} ({'exact' if exact else f'{stderr:.3f}'})"
 
 
 def _number(value: Any) -> str:
