@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import irsppl
 from irsppl._fields import changed
@@ -167,6 +168,27 @@ def test_two_category_arms_are_scaled_bernoulli_arms(values):
         np.testing.assert_allclose(dirichlet.cdf(point), bernoulli.cdf(x), atol=1e-4)
         expected = low + (high - low) * bernoulli.expected_max(x)
         np.testing.assert_allclose(dirichlet.expected_max(point), expected, atol=3e-4)
+
+
+@pytest.mark.parametrize(
+    "alpha",
+    [
+        ([0.02, 0.02], [0.1, 2.0]),  # next to certain of one value
+        ([3000.0, 2000.0], [1e5, 2e5]),  # concentrated
+        ([5000.0, 5.0], [5000.0, 0.01]),  # a rare value
+    ],
+)
+def test_laws_of_extreme_categorical_arms(alpha):
+    """The closed form of the Beta law, in its tails too. Probabilities were off by up to 0.2."""
+    dirichlet = irsppl.DirichletCategorical(alpha, [0.0, 1.0])
+    failed, won = np.asarray(dirichlet.alpha, float).T
+    law, more = stats.beta(won, failed), stats.beta(won + 1, failed)
+    mean, sd = law.mean(), law.std()
+    for apart in (-30, -3, -0.5, 0.1, 1, 4, 40):
+        x = np.clip(mean + apart * sd, 1e-5, 1 - 1e-5).astype(np.float32).astype(float)
+        np.testing.assert_allclose(dirichlet.cdf(x), law.cdf(x), atol=3e-5)
+        expected = mean * more.sf(x) + x * law.cdf(x)
+        np.testing.assert_allclose(dirichlet.expected_max(x), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_a_longer_horizon_extends_a_shorter_one(belief):
