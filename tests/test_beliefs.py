@@ -181,9 +181,9 @@ def test_two_category_arms_are_scaled_bernoulli_arms(values):
     bernoulli = irsppl.BetaBernoulli([3.0, 1.0], [2.0, 1.0])
     for x in (0.1, 0.5, 0.8):
         point = low + (high - low) * x
-        np.testing.assert_allclose(dirichlet.cdf(point), bernoulli.cdf(x), atol=1e-4)
+        np.testing.assert_allclose(dirichlet.cdf(point), bernoulli.cdf(x), atol=2e-6)
         expected = low + (high - low) * bernoulli.expected_max(x)
-        np.testing.assert_allclose(dirichlet.expected_max(point), expected, atol=3e-4)
+        np.testing.assert_allclose(dirichlet.expected_max(point), expected, atol=5e-6)
 
 
 @pytest.mark.parametrize(

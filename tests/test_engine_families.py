@@ -107,10 +107,7 @@ def test_laws_of_means_are_the_beliefs(kind):
 
 
 def test_laws_of_categorical_means():
-    """Three values: an integral of the oracle's CDF. Two: the closed form of the Beta law.
-
-    Traced integrals in single precision are off by 4e-5 here, so they are no measure.
-    """
+    """Three values: an integral of the oracle's CDF. Two: the closed form of the Beta law."""
     belief, out = categorical(), np.empty(3)
     alpha, values, lam = host64(belief.alpha), host64(belief.values), 0.7
     part = family_of(belief, frozenset({"quantile", "gain"}))(0, 1)
