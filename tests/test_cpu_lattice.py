@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from irsppl.inner.cpu import emax, families, rng
 from irsppl.inner.cpu.emax import beta_exceeds
@@ -154,6 +154,14 @@ def test_beta_exceeds():
 
     terms = log_beta(c + i, b + d) - np.log(b + i) - log_beta(1.0 + i, b) - log_beta(c, d)
     assert beta_exceeds(float(a), b, c, d) == pytest.approx(np.exp(terms).sum(), abs=1e-9)
+
+
+def test_beta_exceeds_next_to_certainty():
+    """P(X > Y) = E[(1 - Y)^b] for X ~ Beta(1, b); with b = 0.001 it was 0.55 instead of 0.998."""
+    for b, c, d in ((1e-3, 5.0, 1.5), (3e-3, 0.4, 0.7), (1e-3, 2e-3, 3.0)):
+        want = math.exp(special.betaln(c, d + b) - special.betaln(c, d))
+        assert beta_exceeds(1.0, b, c, d) == pytest.approx(want, abs=2e-6)
+        assert beta_exceeds(b, 1.0, d, c) == pytest.approx(1.0 - want, abs=2e-6)
 
 
 @pytest.mark.parametrize("family", ALL)

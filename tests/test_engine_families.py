@@ -107,10 +107,7 @@ def test_laws_of_means_are_the_beliefs(kind):
 
 
 def test_laws_of_categorical_means():
-    """Three values: an integral of the oracle's CDF. Two: the closed form of the Beta law.
-
-    Traced integrals in single precision are off by 4e-5 here, so they are no measure.
-    """
+    """Three values: an integral of the oracle's CDF. Two: the closed form of the Beta law."""
     belief, out = categorical(), np.empty(3)
     alpha, values, lam = host64(belief.alpha), host64(belief.values), 0.7
     part = family_of(belief, frozenset({"quantile", "gain"}))(0, 1)
@@ -128,6 +125,27 @@ def test_laws_of_categorical_means():
         for n, wins in enumerate(rewards):
             gain = expected_gain(0, won + wins, failed + won + n, 0.0, 0.45)
             np.testing.assert_allclose(path[arm, n, 1], gain, atol=1e-6)
+
+
+def test_quantiles_of_concentrated_and_of_rare_categories():
+    """They were up to 750 standard deviations off: P(mu > x) far above the mean was not 0."""
+    out = np.empty(3)
+    for failed, won in ((11000.0, 35000.0), (6641.0, 327.0), (5000.0, 0.5)):
+        coin = irsppl.DirichletCategorical([[failed, won], [1.0, 1.0]], [0.0, 1.0])
+        part = family_of(coin, frozenset({"quantile", "gain"}))(0, 1)
+        law = stats.beta(won, failed)
+        for level in (0.5, 0.99, 0.9998):
+            asked(part, 0, 0.5, level, 0.0, out)
+            assert out[2] == pytest.approx(law.ppf(level), abs=1e-5 * law.std() + 1e-9)
+
+
+def test_gains_of_an_index_far_from_a_concentrated_mean():
+    """Nothing is to be gained above lam; the sum over nodes gave 1.2e-4 of it."""
+    coin = irsppl.DirichletCategorical([[2e5, 1e5], [2e5, 2e5]], [0.0, 1.0])
+    part, path = family_of(coin, frozenset({"index"}))(12, 1), np.empty((2, 12, 2))
+    for lam in (0.55, 0.7, 0.9):
+        followed(part, streams((0, 1), 5, 0, 1)[0], lam, path)
+        np.testing.assert_allclose(path[:, :, 1], 0.0, atol=1e-12)
 
 
 def test_gaussian_indices_of_linear_arms():

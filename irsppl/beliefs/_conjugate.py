@@ -172,6 +172,8 @@ class Conjugate(Belief):
         return wide._cdf(jnp.broadcast_to(x[None, None, :], shape))
 
     def _path_expected_best(self, rewards: Array) -> Float[Array, "..."]:
+        if self.num_arms == 1:
+            return self._path_means(rewards)[0]
         low, high = self._mean_range()
         if self._bounded:
             x, weights = legendre(low, high, LATTICE_NODES)
@@ -180,7 +182,19 @@ class Conjugate(Belief):
             least, most = jnp.min(means), jnp.max(means)
             width = jnp.max(self.mean_sd()) / 2 + (most - least) / 2
             x, weights = graded(low, high, (least + most) / 2, width, LATTICE_NODES)
-        return expected_best_lattice(self._path_cdf(rewards, x), weights, high)
+        best = expected_best_lattice(self._path_cdf(rewards, x), weights, high)
+        beyond = self.posteriors_along(rewards)._beyond(high)
+        for own in () if beyond is None else jnp.ix_(*beyond):
+            best = best + own
+        return best
+
+    def _beyond(self, high: Array) -> Array | None:
+        """Elementwise E[(mu - high)+], where `_mean_range` ends at high and that is not negligible.
+
+        Added up over arms it is a martingale and at least what E[max] has there: a power tail that
+        is cut would let means exceed their E[max], in futures that few samples have.
+        """
+        return None
 
     def natural_state(self) -> tuple[np.ndarray, np.ndarray]:
         """Host (xi [K], nu [K]): posterior means are (xi + sum of rewards) / (nu + n)."""

@@ -16,9 +16,14 @@ from irsppl.beliefs._conjugate import Conjugate, host_sums, per_arm, per_arm_key
 from irsppl.inner.arrays import Floats
 
 # The mean of a Dirichlet arm has no elementary law. With G_c ~ Gamma(alpha_c) the sign of
-# sum_c (v_c - x) G_c is that of mu - x, and its characteristic function is a product, so both the
-# CDF and E[(mu - x)+] are one-dimensional integrals; trapezoid nodes in log t resolve them.
-_LOG_T = np.linspace(-10.0, 7.0, 256)
+# Q = sum_c (v_c - x) G_c is that of mu - x, and E[exp(sQ)] = M(s) is a product, so that P(Q > 0)
+# and E[Q+] are integrals of M(s) / s and M(s) / s^2 along any curve that leaves the real axis at
+# some c > 0 where M is finite. From the saddle point, and bent to the side to which Q is skewed, M
+# falls and hardly oscillates, however rare a value or concentrated the belief. Trapezoid nodes in
+# the logarithm of the distance from c.
+LOG_T = np.linspace(-13.0, 25.0, 256)
+BEND = np.pi / 12
+BISECTIONS = 20  # the curve need not start at the saddle exactly
 
 
 class DirichletCategorical(Conjugate, FiniteRewards, PathVariances):
@@ -120,45 +125,71 @@ class DirichletCategorical(Conjugate, FiniteRewards, PathVariances):
     def _mean_range(self) -> tuple[Array, Array]:
         return jnp.min(self.values), jnp.max(self.values)
 
-    def _transform(self, x: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """t nodes, d log t, |phi(t)|, arg phi(t) of Q = sum_c (v_c - x) G_c, and E[Q]."""
+    def _upper(self, x: Array) -> tuple[Array, Array, Array]:
+        """(whether mean <= x, tail, excess): P(mu > x) and E[(mu - x)+] if so, else of x - mu."""
         d = self.values.reshape((1,) * x.ndim + (-1,)) - x[..., None]  # [..., C]
-        scale = jnp.sqrt((self.alpha * d**2).sum(-1))
-        log_t = jnp.asarray(_LOG_T, x.dtype).reshape((1,) * x.ndim + (-1,))
-        t = jnp.exp(log_t) / scale[..., None]  # [..., J]
+        below = (self.alpha * d).sum(-1) <= 0
+        d = jnp.where(below[..., None], d, -d)
+        unit = jnp.max(d, axis=-1)
+        r = d / unit[..., None]
+        q = self._saddle(r)  # c in units of 1 / unit
+        g = r / (1 - r * q[..., None])
+        height = jnp.exp(-(self.alpha * jnp.log1p(-r * q[..., None])).sum(-1)) / jnp.pi  # M(c)
+        side = jnp.where((self.alpha * g**3).sum(-1) > 0, -1, 1)
+        cosine, sine = -side[..., None] * np.sin(BEND), np.cos(BEND)
+        near = jnp.minimum(q, 1 / jnp.sqrt((self.alpha * g**2).sum(-1)))
+        log_t = jnp.asarray(LOG_T, x.dtype).reshape((1,) * x.ndim + (-1,))
+        t = jnp.exp(log_t) * near[..., None]  # [..., J]
         modulus, angle = jnp.zeros_like(t), jnp.zeros_like(t)
         for c in range(self.values.shape[0]):
-            td = t * d[..., c, None]
-            alpha = self.alpha[..., c, None]
-            modulus = modulus - 0.5 * alpha * jnp.log1p(td**2)
-            angle = angle + alpha * jnp.arctan(td)
-        step = jnp.asarray(_LOG_T[1] - _LOG_T[0], x.dtype)
-        return t, step, jnp.exp(modulus), angle, (self.alpha * d).sum(-1)
+            tg, alpha = t * g[..., c, None], self.alpha[..., c, None]
+            modulus = modulus - 0.5 * alpha * jnp.log1p(tg * (tg - 2 * cosine))
+            angle = angle + alpha * jnp.arctan2(tg * sine, 1 - tg * cosine)
+        transform = jnp.exp(modulus) * jnp.exp(1j * angle)
+        turn = cosine + 1j * sine
+        over = 1 / (q[..., None] + t * turn)  # 1 / s
+        steps = float(LOG_T[1] - LOG_T[0]) * t * turn * transform * over
+        # Below the first node M is what it is at c; above the last M ~ s^-far.
+        far = (self.alpha * (jnp.abs(g) * t[..., -1:] > 1)).sum(-1)
+        tail = _trapezoid(steps) - jnp.log(over[..., 0] * q) + transform[..., -1] / far
+        excess = _trapezoid(steps * over) - over[..., 0]
+        excess = excess + transform[..., -1] * over[..., -1] / (far + 1)
+        gain = jnp.maximum(height * excess.imag, 0) * unit / self.nu  # E[Q+] = nu E[(mu - x)+]
+        return below, jnp.clip(height * tail.imag, 0, 1), gain
+
+    def _saddle(self, r: Float[Array, "... C"]) -> Array:
+        """q with sum_c alpha_c r_c / (1 - r_c q) = 0, at least some way off 0, the pole of 1 / s.
+
+        r: at most 1, their weighted sum not positive; bisected on the scale of log(q / (1 - q)).
+        """
+        least = 0.5 / jnp.maximum(jnp.sqrt((self.alpha * r**2).sum(-1)), 1)
+        low = jnp.log(least / (1 - least))
+        high = jnp.full_like(low, 14.0)
+
+        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
+            middle = (low + high) / 2
+            left = (self.alpha * r / (1 - r * jax.nn.sigmoid(middle)[..., None])).sum(-1) < 0
+            return jnp.where(left, middle, low), jnp.where(left, high, middle)
+
+        return jax.nn.sigmoid(jax.lax.fori_loop(0, BISECTIONS, halve, (low, high))[0])
+
+    def _inside(self, x: Array) -> tuple[Array, Array, Array]:
+        """x, or where it is beyond the values a number between them; and those."""
+        low, high = self._mean_range()
+        return jnp.where((x > low) & (x < high), x, (low + high) / 2), low, high
 
     def _cdf(self, x: Array) -> Array:
-        low, high = self._mean_range()
-        inside = jnp.clip(x, low, high)
-        _, step, modulus, angle, _ = self._transform(inside)
-        inner = _trapezoid(jnp.sin(angle) * modulus, step)
-        # Ends of the integral: sin(angle) ~ t below the first node; |phi| ~ t^-nu above the last.
-        ends = angle[..., 0] + jnp.sin(angle[..., -1]) * modulus[..., -1] / self.nu
-        above = 0.5 + (inner + ends) / jnp.pi
-        cdf = jnp.clip(1 - above, 0, 1)
+        inside, low, high = self._inside(x)
+        below, tail, _ = self._upper(inside)
+        cdf = jnp.where(below, 1 - tail, tail)
         return jnp.where(x <= low, 0.0, jnp.where(x >= high, 1.0, cdf)).astype(x.dtype)
 
     def _expected_max(self, lam: Array) -> Array:
-        low, high = self._mean_range()
-        inside = jnp.clip(lam, low, high)
-        t, step, modulus, angle, mean_q = self._transform(inside)
-        # E|Q| = 2/pi integral (1 - Re phi) / t^2 dt, and E[Q+] = E[S] E[(mu - lam)+] (Lukacs).
-        inner = _trapezoid((1 - modulus * jnp.cos(angle)) / t, step)
-        # Above the last node the 1 remains, and Re phi ~ t^-nu; below the first 1 - Re phi ~ t^2.
-        tail = modulus[..., -1] * jnp.cos(angle[..., -1]) / (self.nu + 1)
-        head = (1 - modulus[..., 0] * jnp.cos(angle[..., 0])) / t[..., 0]
-        absolute = 2 / jnp.pi * (inner + (1 - tail) / t[..., -1] + head)
-        excess = 0.5 * (mean_q + absolute) / self.nu
+        inside, low, high = self._inside(lam)
+        below, _, gain = self._upper(inside)
         mean = self.xi / self.nu
-        value = jnp.maximum(inside + excess, jnp.maximum(mean, inside))
+        value = jnp.where(below, lam, mean) + gain
         return jnp.where(lam <= low, mean, jnp.where(lam >= high, lam, value))
 
     def _path_cdf(self, rewards: Array, x: Array) -> Array:
@@ -175,5 +206,5 @@ class DirichletCategorical(Conjugate, FiniteRewards, PathVariances):
         return alpha @ host64(self.values), alpha.sum(-1)
 
 
-def _trapezoid(values: Array, step: Array) -> Array:
-    return step * (values.sum(-1) - (values[..., 0] + values[..., -1]) / 2)
+def _trapezoid(steps: Array) -> Array:
+    return steps.sum(-1) - (steps[..., 0] + steps[..., -1]) / 2

@@ -100,10 +100,13 @@ class GammaExponential(Natural, NormalScores, PathVariances):
         return np.where(level < -0.7, upper, ndtri(-np.expm1(level)))
 
     def _mean_range(self) -> tuple[Array, Array]:
-        # 1/theta has a power tail, P(mu > x) ~ (rate / x)^shape / Gamma(shape + 1): cut it where
-        # the lost part of the mean is small; any cut keeps the penalty dual feasible.
+        # 1/theta has a power tail, P(mu > x) ~ (rate / x)^shape / Gamma(shape + 1): see `_beyond`.
         high = jnp.max(self.rate / (self.shape - 1) * (1 + 60 / jnp.sqrt(self.shape)))
         return jnp.zeros_like(high), high
+
+    def _beyond(self, high: Array) -> Array:
+        ratio, mean = self.rate / high, self.rate / (self.shape - 1)
+        return mean * gammainc(self.shape - 1, ratio) - high * gammainc(self.shape, ratio)
 
     def _cdf(self, x: Array) -> Array:
         positive = x > 0

@@ -156,9 +156,9 @@ class NormalInverseGamma(Conjugate, ExactLaws, NormalScores, PathVariances):
     def _cdf(self, x: Array) -> Array:
         return _student_cdf((x - self.mean) / self._scale(), 2 * self.shape)
 
-    def _expected_max(self, lam: Array) -> Array:
+    def _beyond(self, high: Array) -> Array:
         freedom, scale = 2 * self.shape, self._scale()
-        z = (lam - self.mean) / scale
+        z = (high - self.mean) / scale
         log_density = (
             gammaln((freedom + 1) / 2)
             - gammaln(freedom / 2)
@@ -166,7 +166,10 @@ class NormalInverseGamma(Conjugate, ExactLaws, NormalScores, PathVariances):
             - (freedom + 1) / 2 * jnp.log1p(z**2 / freedom)
         )
         tail = (freedom + z**2) / (freedom - 1) * jnp.exp(log_density)
-        return lam + scale * (tail - z * _student_cdf(-z, freedom))
+        return scale * (tail - z * _student_cdf(-z, freedom))
+
+    def _expected_max(self, lam: Array) -> Array:
+        return lam + self._beyond(lam)
 
     def law(self, n: int | None) -> list[Any]:
         mean, kappa, a, b = map(host64, (self.mean, self.precision, self.shape, self.rate))

@@ -1,11 +1,11 @@
 """Rewards from a short list of values, Dirichlet belief of their probabilities.
 
-The law of an arm's mean is an integral, not a closed form: with G_c ~ Gamma(alpha_c) and
-Q = sum_c (v_c - lam) G_c, both P(mu > lam) and E[(mu - lam)+] follow from the transform
-phi(t) = prod_c (1 - i t (v_c - lam))^-alpha_c of Q at nodes in log t, as in
-`irsppl.DirichletCategorical`. One more reward of value c multiplies phi by
-1 / (1 - i t (v_c - lam)): a future is followed, and what is known at the nodes of the index's
-bisection tree is kept from decision to decision, by multiplications alone.
+The law of an arm's mean is an integral, not a closed form (see `irsppl.DirichletCategorical`, whose
+curve `gain` follows). For indices, with G_c ~ Gamma(alpha_c) and Q = sum_c (v_c - lam) G_c,
+E[(mu - lam)+] follows from the transform phi(t) = prod_c (1 - i t (v_c - lam))^-alpha_c of Q at
+nodes in log t. One more reward of value c multiplies phi by 1 / (1 - i t (v_c - lam)): a future is
+followed, and what is known at the nodes of the index's bisection tree is kept from decision to
+decision, by multiplications alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from irsppl import beliefs
 from irsppl._checks import host64
+from irsppl.beliefs.dirichlet_categorical import BEND, BISECTIONS, LOG_T
 from irsppl.engine import verbs
 from irsppl.engine.families.registry import Maker, makes
 from irsppl.engine.families.weights import SUMS, atom_of, draw_atom, tally
@@ -34,6 +35,11 @@ _ENDS: Final = np.where((_LOG_T[0] == _LOG_T) | (_LOG_T[-1] == _LOG_T), 0.5, 1.0
 # Trapezoidal weights in log t, and the same over t.
 _OVER_T: Final = _ENDS / _T
 _SUM_OVER_T: Final = float(_OVER_T.sum())
+# A mean so many squared standard deviations of Q from lam is on one side of it for certain.
+_FAR: Final = 400.0
+# Distances along the curve of `irsppl.DirichletCategorical`, and trapezoidal weights.
+_DISTANCES: Final = np.exp(LOG_T)
+_WEIGHTS: Final = np.r_[0.5, np.ones(LOG_T.size - 2), 0.5] * float(LOG_T[1] - LOG_T[0])
 # Nodes of the bisection tree, numbered like a heap, whose transforms are kept between decisions.
 _NODES: Final = 64
 # Smaller parts of a transform count for nothing; denormal numbers would slow every product.
@@ -256,8 +262,10 @@ def _steps(values: Floats, lam: float, scale: float, factors: Floats) -> None:
 
 
 @njit(**SUMS)
-def _excess(phi: Floats, total: float, nu: float, scale: float) -> float:
-    """E[(mu - lam)+], where ``total`` is E[Q] = nu (mean - lam)."""
+def _excess(phi: Floats, total: float, nu: float, scale: float, spread: float) -> float:
+    """E[(mu - lam)+]; ``total`` is E[Q] = nu (mean - lam), ``spread`` the variance of Q."""
+    if total * total > _FAR * spread:  # Re phi turns too fast for the nodes, and is not needed
+        return max(total / nu, 0.0)
     # E|Q| = 2/pi integral (1 - Re phi) / t^2 dt, and E[Q+] = nu E[(mu - lam)+] (Lukacs). Above the
     # last node the 1 remains, and Re phi ~ t^-nu; below the first 1 - Re phi ~ t^2.
     last = _T.size - 1
@@ -267,6 +275,71 @@ def _excess(phi: Floats, total: float, nu: float, scale: float) -> float:
     inner += (1.0 - phi[0, last] / (nu + 1.0)) / _T[last] + (1.0 - phi[0, 0]) / _T[0]
     gain = 0.5 * (total + 2.0 / math.pi * scale * inner) / nu
     return max(gain, total / nu, 0.0)
+
+
+@njit(**KERNEL)
+def _saddle(alpha: Floats, values: Floats, lam: float, unit: float) -> float:
+    """Where the curve leaves the real axis, as in `irsppl.DirichletCategorical`."""
+    least = 0.5 / max(_scale(alpha, values, lam) / abs(unit), 1.0)
+    low, high = math.log(least / (1.0 - least)), 30.0
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        q = 1.0 / (1.0 + math.exp(-middle))
+        slope = 0.0
+        for c in range(alpha.size):
+            r = (values[c] - lam) / unit
+            slope += alpha[c] * r / (1.0 - r * q)
+        if slope < 0.0:
+            low = middle
+        else:
+            high = middle
+    return 1.0 / (1.0 + math.exp(-low))
+
+
+@njit(**KERNEL)
+def _law(alpha: Floats, values: Floats, low: float, high: float, lam: float) -> tuple[float, float]:
+    """E[(mu - lam)+] and P(mu > lam), low < lam < high, as `irsppl.DirichletCategorical` has it."""
+    total, nu = 0.0, 0.0
+    for c in range(alpha.size):
+        total += alpha[c] * (values[c] - lam)
+        nu += alpha[c]
+    unit = high - lam if total <= 0.0 else low - lam
+    q = _saddle(alpha, values, lam, unit)
+    height, spread, skew = 0.0, 0.0, 0.0
+    for c in range(alpha.size):
+        r = (values[c] - lam) / unit
+        g = r / (1.0 - r * q)
+        height -= alpha[c] * math.log1p(-r * q)
+        spread += alpha[c] * g * g
+        skew += alpha[c] * g * g * g
+    near = min(q, 1.0 / math.sqrt(spread))
+    turn = complex(math.sin(BEND) if skew > 0.0 else -math.sin(BEND), math.cos(BEND))
+    tail, excess = complex(0.0, 0.0), complex(0.0, 0.0)
+    for j in range(_DISTANCES.size):
+        t = _DISTANCES[j] * near
+        size, angle, far = 0.0, 0.0, 0.0
+        for c in range(alpha.size):
+            r = (values[c] - lam) / unit
+            x = t * r / (1.0 - r * q)
+            size -= 0.5 * alpha[c] * math.log1p(x * (x - 2.0 * turn.real))
+            angle += alpha[c] * math.atan2(x * turn.imag, 1.0 - x * turn.real)
+            far += alpha[c] if abs(x) > 1.0 else 0.0
+        size = math.exp(size) if size > -460.0 else 0.0
+        transform = complex(size * math.cos(angle), size * math.sin(angle))
+        over = 1.0 / (q + t * turn)
+        step = _WEIGHTS[j] * t * turn * transform * over
+        tail += step
+        excess += step * over
+        if j == 0:  # below the first node the transform is 1
+            tail += complex(0.0, math.atan2(t * turn.imag, q + t * turn.real))
+            excess -= over
+        elif j == _DISTANCES.size - 1:  # above the last it is a power of the distance
+            tail += transform / far
+            excess += transform * over / (far + 1.0)
+    height = math.exp(height) / math.pi
+    gain = max(height * excess.imag, 0.0) * abs(unit) / nu
+    beyond = min(max(height * tail.imag, 0.0), 1.0)
+    return (gain, beyond) if total <= 0.0 else (total / nu + gain, 1.0 - beyond)
 
 
 @implements(verbs.highest, DirichletCategorical)
@@ -281,15 +354,7 @@ def _(family, arm, lam):
         return xi / nu - lam, 1.0
     if lam >= family.high:
         return 0.0, 0.0
-    scale = _scale(family.alpha[arm], family.values[arm], lam)
-    _transform(family.alpha[arm], family.values[arm], lam, scale, family.phi)
-    phi, last = family.phi, _T.size - 1
-    # Below the first node the angle is of the order of t.
-    above = math.atan2(phi[1, 0], phi[0, 0]) + phi[1, last] / nu
-    for j in range(_T.size):
-        above += _ENDS[j] * phi[1, j]
-    above = min(max(0.5 + above / math.pi, 0.0), 1.0)
-    return _excess(phi, xi - nu * lam, nu, scale), above
+    return _law(family.alpha[arm], family.values[arm], family.low, family.high, lam)
 
 
 @implements(verbs.quantile, DirichletCategorical)
@@ -326,13 +391,15 @@ def _(family, horizon):
 def _(family, arm, lam, node):
     xi, nu = _state(family, arm)
     if lam <= family.low or lam >= family.high:  # its transform is not needed
-        return xi / nu, max(xi / nu - lam, 0.0), xi, nu, 0.0
+        return xi / nu, max(xi / nu - lam, 0.0), xi, nu, 0.0, 0.0
     alpha, values, phi = family.alpha[arm], family.values[arm], family.phi
+    spread = _scale(alpha, values, lam) ** 2
     if node == 0 or node >= family.scales.size:
         scale = _scale(alpha, values, lam)
         _transform(alpha, values, lam, scale, phi)
         _steps(values, lam, scale, family.factors)
-        return xi / nu, _excess(phi, xi - nu * lam, nu, scale), xi, nu, scale
+        gain = _excess(phi, xi - nu * lam, nu, scale, spread)
+        return xi / nu, gain, xi, nu, scale, spread
     if family.scales[node] == 0.0:
         family.scales[node] = _scale(family.first[arm], values, lam)
         _steps(values, lam, family.scales[node], family.steps[node])
@@ -348,7 +415,8 @@ def _(family, arm, lam, node):
             phi[i, j] = kept[i, j]
             for c in range(values.size):
                 family.factors[c, i, j] = steps[c, i, j]
-    return xi / nu, _excess(phi, xi - nu * lam, nu, scale), xi, nu, scale
+    gain = _excess(phi, xi - nu * lam, nu, scale, spread)
+    return xi / nu, gain, xi, nu, scale, spread
 
 
 one_by_one(DirichletCategorical)
@@ -363,11 +431,13 @@ def _(family, rng, arm, at, lam, cursor):
                 family.laws[arm, c] = family.law[c]
         family.futures[arm, at] = draw_atom(rng, family.laws[arm])
         family.drawn[arm] = at + 1
-    _, _, xi, nu, scale = cursor
+    _, _, xi, nu, scale, spread = cursor
     atom = family.futures[arm, at]
     xi += family.values[arm, atom]
     nu += 1.0
     if scale == 0.0:
-        return xi / nu, max(xi / nu - lam, 0.0), xi, nu, scale
+        return xi / nu, max(xi / nu - lam, 0.0), xi, nu, scale, spread
+    spread += (family.values[arm, atom] - lam) ** 2
     _times(family.phi, family.factors[atom])
-    return xi / nu, _excess(family.phi, xi - nu * lam, nu, scale), xi, nu, scale
+    gain = _excess(family.phi, xi - nu * lam, nu, scale, spread)
+    return xi / nu, gain, xi, nu, scale, spread

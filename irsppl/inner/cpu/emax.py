@@ -46,6 +46,9 @@ def _beta_overlap(a: float, b: float, c: float, d: float) -> float:
     return beta_term(a, b, x) * beta_term(c, d, x) / beta_term(a + c, b + d, x)
 
 
+_LAST: Final = 650.0  # exp(-u) of larger u is not a normal number
+
+
 @njit(**KERNEL)
 def _beta_exceeds_small(a: float, b: float, c: float, d: float) -> float:
     """P(X > Y), X ~ Beta(a, b), Y ~ Beta(c, d), for parameters of at most two or so.
@@ -61,13 +64,14 @@ def _beta_exceeds_small(a: float, b: float, c: float, d: float) -> float:
         u = math.exp(0.5 * math.pi * math.sinh(s))
         if u > 690.0 / min(a, b, 1.0):
             break
-        x = 0.5 * math.exp(-u)
-        if x <= 0.0:
-            break
+        # Small parameters reach beyond the least x that there is; both laws are powers of x there.
+        beyond = max(u - _LAST, 0.0)
+        x = 0.5 * math.exp(-min(u, _LAST))
         weight = step * u * 0.5 * math.pi * math.cosh(s)
         # dx / du = x, and the density is x^a (1-x)^b / B(a, b) over x (1 - x).
-        left = beta_term(a, b, x) / (1.0 - x) * beta_cdf(c, d, x)
-        right = beta_term(b, a, x) / (1.0 - x) * (1.0 - beta_cdf(d, c, x))
+        left = beta_term(a, b, x) / (1.0 - x) * beta_cdf(c, d, x) * math.exp(-(a + c) * beyond)
+        under = beta_cdf(d, c, x) * math.exp(-d * beyond)
+        right = beta_term(b, a, x) / (1.0 - x) * math.exp(-b * beyond) * (1.0 - under)
         total += weight * (left + right)
     return total
 
