@@ -130,12 +130,12 @@ def test_laws_of_categorical_means():
 def test_quantiles_of_concentrated_and_of_rare_categories():
     """They were up to 750 standard deviations off: P(mu > x) far above the mean was not 0."""
     out = np.empty(3)
-    for failed, won in ((11000.0, 35000.0), (6641.0, 327.0), (5000.0, 0.5)):
+    for failed, won in ((11000.0, 35000.0), (6641.0, 327.0), (5000.0, 0.5), (1.0, 3.0), (0.3, 0.2)):
         coin = irsppl.DirichletCategorical([[failed, won], [1.0, 1.0]], [0.0, 1.0])
         part = family_of(coin, frozenset({"quantile", "gain"}))(0, 1)
         law = stats.beta(won, failed)
-        for level in (0.5, 0.99, 0.9998):
-            asked(part, 0, 0.5, level, 0.0, out)
+        for level in (0.02, 0.5, 0.99, 0.9998):
+            asked(part, 0, 0.5, level, stats.norm.ppf(level), out)
             assert out[2] == pytest.approx(law.ppf(level), abs=1e-5 * law.std() + 1e-9)
 
 

@@ -66,10 +66,10 @@ def test_bounds_where_rare_futures_are_excellent():
     """A very skewed prior: few samples lack the futures in which what penalties charge in all is
     extreme, and must not be fitted to it.
 
-    80 intervals: an end that is missed at a rate of 4 % is missed more than 10 times once in 3,000.
+    40 intervals: an end that is missed at a rate of 4 % is missed more than 7 times once in 6,000.
     """
     bandit = irsppl.Bandit(irsppl.GammaPoisson([1.0, 2.0, 0.3], [1.0, 2.0, 0.2]), 15)
     penalty = irsppl.VSolo(scale=0.6)
-    found = [irsppl.bound(bandit, penalty, key=key, num_samples=1000) for key in range(80)]
-    truth = np.mean([one.samples.mean() for one in found])  # its error is a fifth of a bound's
-    assert sum(one.value + 1.96 * one.stderr < truth for one in found) <= 10
+    found = [irsppl.bound(bandit, penalty, key=key, num_samples=1000) for key in range(40)]
+    truth = np.mean([one.samples.mean() for one in found])  # its error is a quarter of a bound's
+    assert sum(one.value + 1.96 * one.stderr < truth for one in found) <= 7

@@ -40,6 +40,9 @@ _FAR: Final = 400.0
 # Distances along the curve of `irsppl.DirichletCategorical`, and trapezoidal weights.
 _DISTANCES: Final = np.exp(LOG_T)
 _WEIGHTS: Final = np.r_[0.5, np.ones(LOG_T.size - 2), 0.5] * float(LOG_T[1] - LOG_T[0])
+# Steps of a search for a quantile before it halves what is left.
+_SECANTS: Final = 12
+_TINY: Final = 1e-300
 # Nodes of the bisection tree, numbered like a heap, whose transforms are kept between decisions.
 _NODES: Final = 64
 # Smaller parts of a transform count for nothing; denormal numbers would slow every product.
@@ -364,13 +367,25 @@ def _(family, arm, level, z, floor, start):
         if verbs.gain(family, arm, floor)[1] <= 1.0 - level:
             return floor
         lo = floor
-    for _ in range(40):
-        x = 0.5 * (lo + hi)
-        if verbs.gain(family, arm, x)[1] > 1.0 - level:
-            lo = x
+    xi, nu = _state(family, arm)
+    sd = _scale(family.alpha[arm], family.values[arm], xi / nu) / math.sqrt(nu * (nu + 1.0))
+    x, before, was = xi / nu + z * sd, 0.0, 0.0
+    close, wanted = 1e-12 * (family.high - family.low), max(1.0 - level, _TINY)
+    # The logarithm of the tail is nearly a parabola: secants, and halves where they do not settle.
+    for i in range(_SECANTS + 40):
+        now = x if lo < x < hi else 0.5 * (lo + hi)
+        tail = verbs.gain(family, arm, now)[1]
+        if tail > 1.0 - level:
+            lo = now
         else:
-            hi = x
-    return 0.5 * (lo + hi)
+            hi = now
+        apart = math.log(max(tail, _TINY) / wanted)
+        secant = 0 < i < _SECANTS and apart != was
+        x = now + apart * (now - before) / (was - apart) if secant else lo
+        if hi - lo <= close or (secant and abs(x - now) <= close):
+            break
+        before, was = now, apart
+    return min(max(x, lo), hi)
 
 
 # ------------------------------------------------------------------ the index
