@@ -25,6 +25,7 @@ _DRAWS = 16
 # between its own threads as well.
 _UNDIVIDED = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
 _program = functools.partial(functools.partial, jax.jit, compiler_options=_UNDIVIDED)
+_large_program = functools.partial(jit, lambda: _UNDIVIDED | lean())
 
 
 class CloudBatch(NamedTuple):
@@ -127,7 +128,7 @@ def reward_draws(model: ArmModel, params: Params, arm: Any) -> Float[Array, "D N
     return jax.vmap(draw, in_axes=(0, None))(keys, params)
 
 
-@jit(lambda: _UNDIVIDED | lean(), static_argnums=0)
+@_large_program(static_argnums=0)
 def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
     """The first `count` clouds resampled and moved; K = 1 for separate arms."""
     size, dtype = len(clouds.seen), clouds.log_weights.dtype
@@ -155,7 +156,7 @@ def move(model: ArmModel, clouds: CloudBatch, count: Array) -> Moved:
     return jax.lax.fori_loop(0, count, step, empty)
 
 
-@_program(static_argnums=0)
+@_large_program(static_argnums=0)
 def reward_atoms(
     model: ArmModel, z: Float[Array, "C R d"], seeds: Int[Array, "C 2"]
 ) -> Float[Array, "C K R"]:
@@ -183,7 +184,7 @@ def _arms(model: ArmModel) -> list[Any]:
     return list(range(model.num_arms)) if model.joint else [None]
 
 
-@_program(static_argnums=(0, 1))
+@_large_program(static_argnums=(0, 1))
 def laws(
     model: ArmModel,
     atoms: int,
