@@ -18,7 +18,7 @@ import numpy as np
 
 from irsppl._checks import depends_on_input
 from irsppl.bandit import Bandit
-from irsppl.policies.generators import global_state, restore_global, same_global
+from irsppl.policies.generators import fresh_seeds, global_state, restore_global, same_global
 
 # What a trace draws from a random generator is a constant of the program. Functions that read
 # neither key nor bandit are traced so often, others thrice, before they are taken to draw nothing.
@@ -51,7 +51,10 @@ def _why_plain(function: Callable[..., Any], dynamic: Any, static: Any) -> str |
         return "it has no hash"
     state = _State(function)
     try:
-        traced, constant = _trace(function, dynamic, static)
+        with fresh_seeds() as seeds:
+            traced, constant = _trace(function, dynamic, static)
+        if seeds:
+            return "it makes a random generator of its own, seeded anew each time"
         if state.changed() or _draws(function, dynamic, static, state.generators):
             return "it keeps state of its own, or draws random numbers without the key"
         for _ in range((_TRACES_OF_A_CONSTANT if constant else _TRACES) - 1):

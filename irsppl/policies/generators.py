@@ -56,6 +56,29 @@ def seeded(key: Array) -> Iterator[None]:
             restore_global(before)
 
 
+@contextlib.contextmanager
+def fresh_seeds() -> Iterator[list[int]]:
+    """Notes the seeds that NumPy asks the system for within, in this thread: of new generators."""
+    noted: list[int] = []
+    module: Any = np.random.bit_generator
+    thread, ask = threading.get_ident(), getattr(module, "randbits", None)
+
+    def randbits(bits: int) -> int:
+        if threading.get_ident() == thread:
+            noted.append(bits)
+        return ask(bits)  # type: ignore[misc]
+
+    if ask is None:  # a NumPy that asks elsewhere: callers find out by trying again
+        yield noted
+        return
+    with _lock:
+        module.randbits = randbits
+        try:
+            yield noted
+        finally:
+            module.randbits = ask
+
+
 def reseeded(agent: Any, seed: int) -> Any:
     """The agent, with every random generator that it holds seeded anew.
 
