@@ -61,17 +61,18 @@ def fresh_seeds() -> Iterator[list[int]]:
     """Notes the seeds that NumPy asks the system for within, in this thread: of new generators."""
     noted: list[int] = []
     module: Any = np.random.bit_generator
-    thread, ask = threading.get_ident(), getattr(module, "randbits", None)
-
-    def randbits(bits: int) -> int:
-        if threading.get_ident() == thread:
-            noted.append(bits)
-        return ask(bits)  # type: ignore[misc]
-
-    if ask is None:  # a NumPy that asks elsewhere: callers find out by trying again
-        yield noted
-        return
+    thread = threading.get_ident()
     with _lock:
+        ask = getattr(module, "randbits", None)
+        if ask is None:  # a NumPy that asks elsewhere: callers find out by trying again
+            yield noted
+            return
+
+        def randbits(bits: int) -> int:
+            if threading.get_ident() == thread:
+                noted.append(bits)
+            return ask(bits)
+
         module.randbits = randbits
         try:
             yield noted
