@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -350,6 +351,16 @@ def test_values_of_categories():
 
     model = read_arm(arm, values=[5.0, -1.0, 2.5])
     np.testing.assert_array_equal(model.reward_values, [-1, 2.5, 5])
+
+    def traced():
+        return jax.make_jaxpr(lambda x: model.log_likelihood({"x": x}, 5.0))(0.3)
+
+    with jax.enable_x64(True):
+        traced()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # JAX would say that double precision is cut
+        assert "f64" not in str(traced())
+
     at = {"x": jnp.asarray(0.3)}
     likelihood = quick(model.log_likelihood)
     probs = np.exp([likelihood(at, v) for v in (5.0, -1.0, 2.5)])

@@ -282,7 +282,8 @@ class ArmModel:
         fn = self.reward_law(params, arm)
         reward = jnp.asarray(reward)
         if self.category_values is not None:
-            gaps = jnp.abs(jnp.asarray(self.category_values) - reward)
+            # Without a type JAX goes on with the one in which it met this array first.
+            gaps = jnp.abs(jnp.asarray(self.category_values, float) - reward)
             value = jnp.argmin(gaps)
             ok = jnp.min(gaps) <= 1e-4 * (1 + jnp.abs(reward))
         else:
