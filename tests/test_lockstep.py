@@ -352,6 +352,27 @@ def test_curves_are_the_density():
     assert curves_of(edgy) is None and start_of(edgy, frozenset()) is not None
 
 
+def seldom(reward=None):
+    """Most visitors leave nothing, the others some amount."""
+    buys = numpyro.sample("buys", dist.Beta(2.0, 5.0))
+    numpyro.sample("reward", dist.HurdleLogNormal(1 - buys, 1.0, 0.5), obs=reward)
+
+
+def test_a_reward_that_comes_again_and_again_has_a_bin_and_rows():
+    belief = irsppl.from_numpyro(seldom, num_arms=2)
+    found = curves_of(belief)
+    buys = np.asarray(found.arms[0].params["buys"], np.float64)
+    assert np.allclose(found.mass.sum(axis=1), 1)
+    assert np.allclose(found.mass[:, 0], 1 - buys, atol=1e-6)
+    places, exact = found.code(np.array([[[0.0, 2.0], [0.0, 2.0]]]))
+    assert np.all(places[..., 0] < 0) and np.all(places[..., 1] > 0)
+    assert np.allclose(np.exp(exact[0, : buys.size]), (1 - buys) / (1 - buys).max(), atol=1e-6)
+    # A future may show the arm that lies behind to be better: plans that learn nothing are greedy.
+    bandit = irsppl.Bandit(belief.update(0, 0.0), horizon=40)
+    share = irsppl.action_probabilities(bandit, "irs.v-zero", key=0, num_samples=400)
+    assert share[0] > 0.3
+
+
 # ---- what is told
 
 

@@ -3,7 +3,8 @@
 Only the user's model knows the density of a reward. It is asked once, on a grid: the log-likelihood
 at each point is then a curve over rewards, and cubic between four knots. Where that is not good to
 `_TOLERANCE` at the middle of a cell, and beyond the grid, rewards get rows of their own, computed
-before play begins. Plans draw from bins of the same grid.
+before play begins; so does a reward that comes again and again (no sale). Plans draw from bins of
+the same grid, and from such rewards.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _MOST_BYTES = 64 * 2**20
 _MARGIN = 0.05
 # Share of rewards that may need rows of their own.
 _ENOUGH, _TOO_MANY = 0.01, 0.05
+# Draws that are alike by chance: up to three, or this share of all.
+_ALIKE, _RARE = 3, 0.002
 # Bins of plans: the fewest that keep so much of what a reward tells neighbouring points apart by.
 _BINS = (32, 64, 128, 256)
 _KEPT_INFORMATION = 0.98
@@ -72,6 +75,7 @@ class Curve(NamedTuple):
     step: float
     logs: np.ndarray
     good: np.ndarray  # [G - 1] cells
+    atoms: np.ndarray  # [A] rewards that have a probability, not a density
 
 
 class Arm(NamedTuple):
@@ -105,6 +109,7 @@ class Curves(NamedTuple):
                 at[:] = (curve.axis.to_line(own) - curve.start) / curve.step
                 cells = np.where(at >= 0, at, 0).clip(0, len(curve.good) - 1).astype(int)
                 rest = ~((at >= 0) & (at < len(curve.good)) & curve.good[cells])
+                rest |= np.isin(own.astype(np.float32), curve.atoms)
             values, which = np.unique(own[rest], return_inverse=True)
             if values.size:
                 at[rest] = -1.0 - count - which.reshape(-1)
@@ -147,9 +152,13 @@ def _arm_curve(arm: Arm, most_bytes: int) -> tuple[Curve | None, np.ndarray] | N
     if arm.model.reward_values is not None:
         values = np.asarray(arm.model.reward_values, np.float64)
         return None, value_likelihoods(arm.model, arm.params, values, arm.number).T
-    draws = np.asarray(batch.reward_draws(arm.model, arm.params, arm.number), np.float64)
-    first, quarter, middle, three, last = np.quantile(draws, [0.001, 0.25, 0.5, 0.75, 0.999])
     support = arm.model.support
+    draws = np.asarray(batch.reward_draws(arm.model, arm.params, arm.number), np.float32)
+    atoms = draws[:0, 0] if support.integer else _atoms(arm, draws)
+    spread = draws[~np.isin(draws, atoms)].astype(np.float64)
+    if spread.size < _ENOUGH * draws.size:
+        return None
+    first, quarter, middle, three, last = np.quantile(spread, [0.001, 0.25, 0.5, 0.75, 0.999])
     ends = float(support.low), float(support.high)
     axis = Axis(*ends, support.integer, middle, (three - quarter) / 1.35 or 1.0)
     most = min(_MOST_CELLS, most_bytes // (4 * draws.shape[1]))
@@ -163,6 +172,8 @@ def _arm_curve(arm: Arm, most_bytes: int) -> tuple[Curve | None, np.ndarray] | N
         weights = np.ones_like(x)
     else:
         low, high = axis.to_line(np.array([first, last]))
+        if not np.isfinite(high - low):  # rounded to an end of the support, where densities end
+            return None
         margin = _MARGIN * (high - low)
         x = np.linspace(low - margin, high + margin, _CELLS + 1)
         logs = arm.raw_logs(axis.from_line(x))
@@ -180,8 +191,23 @@ def _arm_curve(arm: Arm, most_bytes: int) -> tuple[Curve | None, np.ndarray] | N
             logs = np.insert(logs, np.arange(1, len(logs)), exact, axis=0)
         if bad > _TOO_MANY:
             return None
-    logs, mass = logs - logs.max(axis=1, keepdims=True), np.exp(logs) * weights[:, None]
-    return Curve(axis, x[0], x[1] - x[0], logs, good), _bins(mass)
+    logs, mass = logs - logs.max(axis=1, keepdims=True), _bins(np.exp(logs) * weights[:, None])
+    if atoms.size:
+        chance = np.exp(arm.raw_logs(atoms))
+        mass = np.concatenate([chance, mass * np.maximum(1 - chance.sum(axis=0), 0)])
+        mass /= mass.sum(axis=0)
+    return Curve(axis, x[0], x[1] - x[0], logs, good, atoms), mass
+
+
+def _atoms(arm: Arm, draws: np.ndarray) -> np.ndarray:
+    """Rewards of the draws [D, M] that have a probability: they are drawn as often as it says."""
+    values, times = np.unique(draws, return_counts=True)
+    often = times > max(_ALIKE, _RARE * draws.size)
+    values, share = values[often], times[often] / draws.size
+    if values.size:  # a density, which is no probability, may be infinite
+        chance = np.exp(arm.raw_logs(values)).mean(axis=1)
+        values = values[np.abs(share - chance) < 5 * np.sqrt(chance / draws.size)]
+    return values
 
 
 def _good_cells(logs: np.ndarray, exact: np.ndarray) -> np.ndarray:
