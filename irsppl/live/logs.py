@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -206,7 +207,7 @@ def _estimates(
         # A few rewards that happen to be alike show no error. What was believed of them does: if
         # rightly, what they were beyond it is uncorrelated with it, and the two errors add up.
         parts = weight * (reward - q_played), weight * (q_played - centre)
-        return max(error(parts[0] + parts[1]), float(np.hypot(*map(error, parts))))
+        return max(error(parts[0] + parts[1]), math.hypot(*map(error, parts)))
 
     worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
