@@ -128,6 +128,14 @@ class Bandit(eqx.Module):
         """The constraints that this bandit has."""
         return tuple(c for c in (self.access, self.arrivals, self.end) if c.binds)
 
+    def check_futures(self, outcomes: Outcome) -> None:
+        """`ValueError` where a future that is given, or one of several, cannot be."""
+        if not is_concrete(outcomes.delays, outcomes.periods):
+            return
+        for part in (self.access, self.arrivals, self.end):
+            if why := part.impossible(self, outcomes):
+                raise ValueError(f"outcome: {why}")
+
     @property
     def constraints(self) -> frozenset[str]:
         """Their names: "delay", "budget", "horizon law", or those of constraints of your own."""

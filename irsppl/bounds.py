@@ -82,6 +82,7 @@ def solve_inner(bandit: Bandit, penalty: Any, outcome: Outcome) -> Inner:
         longer = {n: jnp.pad(t, padding, mode="edge") for n, t in tables.items() if t is not None}
         outcome = changed(outcome, **longer)
     bandit.belief.check_reward(np.arange(bandit.num_arms)[:, None], outcome.rewards)
+    bandit.check_futures(outcome)
     solve = eqx.Partial(_inner, penalty) if penalty.traceable else penalty.inner
     inner = solve(bandit, outcome)
     finite_result(bandit, f"the inner problem of {penalty.label}", value=inner.value)

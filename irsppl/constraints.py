@@ -78,6 +78,10 @@ class Constraint(eqx.Module):
         """An outcome written by hand with all it needs; `ValueError` where it must bring that."""
         return outcome
 
+    def impossible(self, bandit: Moment, outcomes: Outcome) -> str:
+        """Why a future that is given, or one of several, cannot be; empty where it can."""
+        return ""
+
 
 class Access(Constraint):
     """Which arms may be pulled, and how pulls are planned where not every one may.
@@ -232,6 +236,10 @@ class Prompt(Arrivals):
 
     late: ClassVar[bool] = False
 
+    def impossible(self, bandit: Moment, outcomes: Outcome) -> str:
+        late = outcomes.delays is not None and np.any(np.asarray(outcomes.delays))
+        return "delays must be 0, or not given: every reward is known at once" if late else ""
+
     def missed(self, num_arms: int) -> tuple[int, ...]:
         return (0,) * num_arms
 
@@ -268,6 +276,12 @@ class End(Constraint):
 
 class Sure(End):
     """The horizon is known."""
+
+    def impossible(self, bandit: Moment, outcomes: Outcome) -> str:
+        known, given = int(bandit.remaining), outcomes.periods
+        if given is None or np.all(np.asarray(given) == known):
+            return ""
+        return f"periods must be {known}, or not given: the horizon is known"
 
     def sample(self, key: Array, bandit: Moment, running: bool) -> None:
         return None

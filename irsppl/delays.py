@@ -90,6 +90,15 @@ class Delay(Arrivals):
         delays = self._after(jax.random.key(0), jnp.zeros(outcome.rewards.shape, jnp.int32))
         return Outcome(outcome.means, outcome.rewards, outcome.belief, delays, outcome.periods)
 
+    def impossible(self, bandit: Moment, outcomes: Outcome) -> str:
+        if self.fixed is None or outcomes.delays is None:
+            return ""
+        fixed, given = np.asarray(self.fixed)[:, None], np.asarray(outcomes.delays)
+        to_come = np.asarray(bandit.waited()) == 0  # one that is pending may be overdue
+        if np.all((np.minimum(given, self.cdf.shape[1]) == fixed) | ~to_come):
+            return ""
+        return f"delays must be those of the bandit, which are no random ones: {self.fixed}"
+
     def shown(self, num_arms: int, periods: int) -> Float[np.ndarray, " K"]:
         return host64(self.cdf)[:, : periods - 1].sum(axis=1)
 

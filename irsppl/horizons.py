@@ -70,6 +70,12 @@ class Law(End):
             )
         return outcome
 
+    def impossible(self, bandit: Moment, outcomes: Outcome) -> str:
+        least, most = int(bandit.period > 0), int(bandit.remaining)
+        given = np.asarray(outcomes.periods)
+        possible = np.all((given >= least) & (given <= most))
+        return "" if possible else f"periods must be from {least} to {most}, what the law allows"
+
     def weights(self, bandit: Moment) -> Float[Array, " N"]:
         at = bandit.period + jnp.arange(bandit.size)
         later = jnp.take(self.survivor, at, mode="fill", fill_value=0)

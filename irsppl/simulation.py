@@ -401,6 +401,7 @@ def _check_outcomes(bandit: Bandit, outcomes: Outcome, means: Any) -> int:
         if constraint.draws and getattr(outcomes, constraint.draws) is None:
             raise ValueError(f"outcomes must have {constraint.draws} for a bandit like this one")
     bandit.belief.check_reward(np.arange(bandit.num_arms)[None, :, None], outcomes.rewards)
+    bandit.check_futures(outcomes)
     truth, ends = np.asarray(outcomes.means, np.float64), bandit.belief.reward_range()
     low, high = (-np.inf, np.inf) if ends is None else (np.asarray(end) for end in ends)
     slack = 1e-6 * (1 + np.abs(truth))

@@ -244,6 +244,20 @@ def test_off_policy_estimates_are_unbiased():
     assert 0.88 <= np.mean(covered) <= 0.98
 
 
+def test_a_few_rewards_that_are_alike_do_not_make_an_estimate_sure():
+    """60 logs in which an arm that seldom pays is played seven times. 95 % intervals of ips and
+    snips covered in all of 300 other logs, and in 59 % without the belief. Were it 99 %, under
+    90 % would have probability 1e-5."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0] * 3, [1.0] * 3), 60)
+    means, rng, covered = [0.1, 0.5, 0.7], np.random.default_rng(8), []
+    for number in range(60):
+        _, events = play(bandit, "ts", means, rng, 60, number, floor=0.1)
+        found = logs.evaluate(events, bandit, bandit.arm_labels, "0")
+        limits = [found[name].interval() for name in ("ips", "snips")]
+        covered.append([low <= means[0] <= high for low, high in limits])
+    assert np.mean(covered, axis=0).min() >= 0.9
+
+
 def test_decisions_before_an_arm_came_and_after_it_left_do_not_count(tmp_path):
     """Eight runs; 4 standard errors for each of four means."""
     truth, found = {"a": 0.3, "b": 0.6, "c": 0.9}, []

@@ -241,6 +241,25 @@ def test_random_delays_deliver_in_any_order():
             assert data["pulls"].values[0, s].tolist() == [actions.count(0), actions.count(1)]
 
 
+@pytest.mark.parametrize(
+    "options, fields, told",
+    [
+        ({"horizon": 6}, {"periods": 3}, "periods must be 6"),
+        ({"horizon": 6}, {"delays": np.full((2, 6), 2)}, "known at once"),
+        ({"horizon": np.linspace(1, 0.5, 6)}, {"periods": 7}, "from 0 to 6"),
+        ({"horizon": 6, "delay": [2, np.inf]}, {"delays": np.full((2, 6), 2)}, "no random ones"),
+    ],
+)
+def test_futures_that_cannot_be_are_refused(options, fields, told):
+    """They were played, by some policies, and regret was that of other periods."""
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), **options)
+    outcome = irsppl.Outcome([0.6, 0.4], np.ones((2, 6)), **fields)
+    with pytest.raises(ValueError, match=told):
+        irsppl.solve_inner(bandit, "ts", outcome)
+    with pytest.raises(ValueError, match=told):
+        irsppl.simulate(bandit, "greedy", outcomes=jax.tree.map(lambda part: part[None], outcome))
+
+
 def test_delays_and_ends_have_streams_of_their_own():
     """Not one of the keys that parameters and rewards are drawn from (see `side_key`)."""
     key = jax.random.key(3)

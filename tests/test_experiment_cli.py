@@ -97,13 +97,29 @@ def test_bad_input_is_one_line(capsys, file, tmp_path):
         (("ask", file, "--count", 21), "at most 20"),
         (("create", file, "--arms", "beta(1,1)", "--horizon", 3), "already holds"),
         (("create", tmp_path / "x.db", "--arms", "beta(1,1)"), "--horizon"),
+        (
+            (
+                "create",
+                tmp_path / "y.db",
+                "--arms",
+                "beta(1,1)x2",
+                "--horizon",
+                3,
+                "--labels",
+                "a,",
+            ),
+            "got ''",
+        ),
         (("arms", file, "--add", "beta(1,1)"), "--label"),
+        (("arms", file, "--label", "new"), "--add"),
+        (("arms", file, "--add", "beta(1,1)", "--label", "new", "--retire", "x"), "unknown label"),
         (("log", file, "--out", "x.doc"), ".csv"),
         (("explain", file, "x"), "id must be"),
         (("frobnicate", file), "invalid choice"),
     ):
         code, out, err = run(capsys, *arguments)
         assert code == 2 and out == "" and err.count("\n") == 1 and told in err
+    assert len(as_json(capsys, "arms", file)["arms"]) == 3  # what could not be done whole was not
 
 
 class Reader(html.parser.HTMLParser):

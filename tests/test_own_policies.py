@@ -1,8 +1,15 @@
 """Policies of one's own: plain Python, objects with state, agents of other libraries."""
 
+import datetime
+import os
 import random
+import secrets
+import time
 import traceback
+import uuid
 import warnings
+from os import urandom
+from time import perf_counter
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +19,7 @@ import pytest
 import irsppl
 from irsppl.policies import PlainPolicy, Policy, find_policy, from_agent
 
+from . import user_models
 from .conftest import within
 
 K, T = 3, 20
@@ -119,6 +127,83 @@ def test_what_jax_cannot_trace_is_played_in_python(name):
         assert len({tuple(row) for row in data["pulls"].sel(policy="mine").values}) > 1
     shares = irsppl.action_probabilities(BANDIT, policy, num_samples=20)
     assert shares.sum() == pytest.approx(1) and shares.min() > 0
+
+
+CHANCE = {
+    "Random()": lambda: random.Random().random(),
+    "SystemRandom": lambda: random.SystemRandom().random(),
+    "secrets": lambda: secrets.randbelow(100) / 100,
+    "os.urandom": lambda: os.urandom(1)[0] / 256,
+    "by another name": lambda: urandom(1)[0] / 256,
+    "uuid": lambda: uuid.uuid4().int % 100 / 100,
+    "RandomState()": lambda: np.random.RandomState().random(),
+    "time": lambda: time.time() % 1,
+    "perf_counter": lambda: perf_counter() % 1,
+    "datetime": lambda: datetime.datetime.now().microsecond / 1e6,
+}
+
+
+class Shared:
+    calls = 0
+
+    def __call__(self):
+        type(self).calls += 1
+        return 0.5
+
+
+def helper():
+    HISTORY.append(0)
+    return 0.5
+
+
+def with_an_attribute():
+    with_an_attribute.calls = getattr(with_an_attribute, "calls", 0) + 1
+    return 0.5
+
+
+def with_a_default(seen=[]):  # noqa: B006
+    seen.append(0)
+    return 0.5
+
+
+def in_a_module():
+    user_models.CALLS += 1
+    return 0.5
+
+
+MEMORY = {
+    "function of the file": helper,
+    "class": Shared(),
+    "attribute": with_an_attribute,
+    "default": with_a_default,
+    "module": in_a_module,
+}
+
+
+@pytest.mark.parametrize("name", CHANCE | MEMORY)
+def test_what_seldom_matters_is_found_too(name, monkeypatch):
+    """It tells the same story each time that it is traced, and would be compiled for good."""
+    monkeypatch.setattr(user_models, "CALLS", 0, raising=False)
+    HISTORY.clear()
+    source = (CHANCE | MEMORY)[name]
+
+    def policy(key, bandit):
+        return 0 if source() < 0 else jnp.argmax(bandit.belief.predictive_mean())
+
+    assert not find_policy(policy, BANDIT).traceable
+    assert not HISTORY and not Shared.calls and not user_models.CALLS
+    assert not vars(with_an_attribute) and with_a_default.__defaults__ == ([],)
+
+
+def test_generators_with_a_seed_and_fixed_settings_are_compiled():
+    def policy(key, bandit):
+        shift = random.Random(5).random() + np.random.default_rng(5).random() + Settings.width
+        return jnp.argmax(bandit.belief.predictive_mean() + shift)
+
+    class Settings:
+        width = 1
+
+    assert find_policy(policy, BANDIT).traceable
 
 
 def test_asking_whether_it_traces_leaves_no_trace():

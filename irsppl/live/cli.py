@@ -195,14 +195,15 @@ def _expire(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
 
 
 def _arms(experiment: Any, args: Any) -> tuple[dict[str, Any], str]:
-    if args.add is not None:
-        from irsppl.studies import parse_arms
+    if (args.add is None) != (args.label is None):
+        raise ValueError("--add and --label belong together: an arm and its name")
+    with experiment.together():  # both or neither
+        if args.add is not None:
+            from irsppl.studies import parse_arms
 
-        if args.label is None:
-            raise ValueError("--add needs --label, the new arm's name")
-        experiment.add_arm(parse_arms(args.add), args.label)
-    if args.retire is not None:
-        experiment.retire_arm(args.retire)
+            experiment.add_arm(parse_arms(args.add), args.label)
+        if args.retire is not None:
+            experiment.retire_arm(args.retire)
     rows = experiment.arms()
     return {"arms": rows}, _table(rows)
 

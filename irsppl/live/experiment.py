@@ -73,6 +73,8 @@ class Experiment(Kept):
                 f"bandit must be at its first period, got one at period {int(bandit.period)}: "
                 "make a new Bandit from its belief and what remains"
             )
+        for label in bandit.arm_labels:
+            check_text("labels", label)
         name = policy if isinstance(policy, str) else None
         policy = find_policy(policy)
         if isinstance(policy, FunctionPolicy | AgentPolicy):

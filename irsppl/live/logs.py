@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -202,12 +203,17 @@ def _estimates(
         # estimate is: terms that are all 0 would make that 0.
         return float(terms.std(ddof=1) / np.sqrt(many)) if total > 0 else float("nan")
 
+    def spread(centre: float) -> float:
+        # A few rewards that happen to be alike show no error. What was believed of them does: if
+        # rightly, what they were beyond it is uncorrelated with it, and the two errors add up.
+        parts = weight * (reward - q_played), weight * (q_played - centre)
+        return max(error(parts[0] + parts[1]), math.hypot(*map(error, parts)))
+
     worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
-    spread = error(weight * (reward - ratio)) / total if total > 0 else float("nan")
     told = many, worth, left_out, unseen
     return {
-        "ips": OffPolicy("inverse propensity", float(plain.mean()), error(plain), *told),
-        "snips": OffPolicy("self-normalised", float(ratio), spread, *told),
+        "ips": OffPolicy("inverse propensity", float(plain.mean()), spread(0.0), *told),
+        "snips": OffPolicy("self-normalised", float(ratio), spread(ratio) / total, *told),
         "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), *told),
     }

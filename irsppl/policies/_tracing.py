@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import pickle
 import random
+import sys
+import sysconfig
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,14 @@ import numpy as np
 
 from irsppl._checks import depends_on_input
 from irsppl.bandit import Bandit
-from irsppl.policies.generators import fresh_seeds, global_state, restore_global, same_global
+from irsppl.policies.generators import (
+    LIBRARIES,
+    global_state,
+    package,
+    restore_global,
+    same_global,
+    sources,
+)
 
 # What a trace draws from a random generator is a constant of the program. Functions that read
 # neither key nor bandit are traced so often, others thrice, before they are taken to draw nothing.
@@ -51,10 +58,10 @@ def _why_plain(function: Callable[..., Any], dynamic: Any, static: Any) -> str |
         return "it has no hash"
     state = _State(function)
     try:
-        with fresh_seeds() as seeds:
+        with sources() as reasons:
             traced, constant = _trace(function, dynamic, static)
-        if seeds:
-            return "it makes a random generator of its own, seeded anew each time"
+        if reasons:
+            return reasons[0]
         if state.changed() or _draws(function, dynamic, static, state.generators):
             return "it keeps state of its own, or draws random numbers without the key"
         for _ in range((_TRACES_OF_A_CONSTANT if constant else _TRACES) - 1):
@@ -99,7 +106,9 @@ class _State:
     """What a function could remember between calls, as far as it is to be found."""
 
     def __init__(self, function: Any):
-        self.places = list(_places(function))
+        code = function.func if isinstance(function, partial) else function
+        home = package(getattr(code, "__module__", None))
+        self.places = list(_places([_fixed(function)], home, set()))
         self.before = [(get(), _frozen(get())) for get, _ in self.places]
         self.generators = global_state()
 
@@ -120,37 +129,73 @@ class _State:
 
 
 _Place = tuple[Callable[[], Any], Callable[[Any], Any]]
+# What remembers nothing itself, only in what it refers to.
+_CODE = (partial, type, types.FunctionType, types.MethodType, types.ModuleType)
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
-def _places(function: Any) -> Iterator[_Place]:
-    """(read, write) of the variables that a function refers to outside itself."""
-    if isinstance(function, partial):
-        for value in (*function.args, *function.keywords.values()):
-            yield _fixed(value)
-        function = function.func
-    if isinstance(function, types.MethodType):
-        yield _fixed(function.__self__)
-        function = function.__func__
-    elif not isinstance(function, types.FunctionType):
-        yield _fixed(function)
-        return
-    held = "cell_contents"
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # an empty cell
-            if _may_remember(cell.cell_contents):
-                yield partial(getattr, cell, held), partial(setattr, cell, held)
-    scope = function.__globals__
-    for name in inspect.getclosurevars(function).globals:
-        if _may_remember(scope[name]):
-            yield partial(scope.__getitem__, name), partial(scope.__setitem__, name)
+def _places(variables: Iterable[_Place], home: str, seen: set[int]) -> Iterator[_Place]:
+    """(read, write) of these variables, and of those that the user's own code reaches from them."""
+    for read, write in variables:
+        value = read()
+        if not isinstance(value, _CODE):
+            yield read, write
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield from _places(_variables(value, home), home, seen)
+
+
+def _variables(thing: Any, home: str) -> list[_Place]:
+    """What a thing remembers outside itself."""
+    if isinstance(thing, partial):
+        return [_fixed(part) for part in (thing.func, *thing.args, *thing.keywords.values())]
+    if isinstance(thing, types.MethodType):
+        return [_fixed(thing.__self__), _fixed(thing.__func__)]
+    if isinstance(thing, types.FunctionType) and _own(thing.__module__, home):
+        defaults = (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
+        found = [_fixed(part) for part in (thing.__dict__, *defaults)]
+        for cell in thing.__closure__ or ():
+            found.append((partial(_contents, cell), partial(setattr, cell, "cell_contents")))
+        names, scopes = set(_names(thing.__code__)), [thing.__globals__]
+        for name in names & scopes[0].keys():
+            if isinstance(part := scopes[0][name], types.ModuleType) and _own(part.__name__, home):
+                scopes.append(vars(part))
+        for scope in scopes:
+            found += [
+                (partial(scope.get, name), partial(scope.__setitem__, name))
+                for name in names & scope.keys()
+            ]
+        return found
+    if isinstance(thing, type) and _own(thing.__module__, home):
+        own = [name for name in vars(thing) if not name.startswith("__")]
+        inherited = [_fixed(base) for base in thing.__bases__]
+        return [(partial(vars(thing).get, n), partial(setattr, thing, n)) for n in own] + inherited
+    return [] if isinstance(thing, _CODE) else [_fixed(type(thing))]
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _own(module: str | None, home: str) -> bool:
+    """Whether this is the user's code: the policy's package, or what is not installed."""
+    root = package(module)
+    file = getattr(sys.modules.get(str(module)), "__file__", None) or ""
+    return root == home or not (root in LIBRARIES or file.startswith(_INSTALLED))
 
 
 def _fixed(value: Any) -> _Place:
     return lambda: value, lambda new: None
-
-
-def _may_remember(value: Any) -> bool:
-    return not isinstance(value, types.ModuleType | types.FunctionType | type)
 
 
 def _frozen(value: Any) -> bytes | None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import os
 import random
+import sys
 import threading
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +18,17 @@ import numpy as np
 from jaxtyping import Array
 
 _lock = threading.RLock()
+
+# All other than Python's unseeded `Random` ask these, NumPy's generators and `secrets` too.
+_ENTROPY = {getattr(os, name) for name in ("urandom", "getrandom") if hasattr(os, name)}
+_SEED = random.Random.seed.__code__
+_CLOCKS = {
+    datetime.date.today,
+    *(getattr(datetime.datetime, name) for name in ("now", "today", "utcnow")),
+    *(part for part in vars(time).values() if isinstance(part, types.BuiltinFunctionType)),
+}
+# Neither the user's code nor what it would decide by: they time what they do themselves.
+LIBRARIES = sys.stdlib_module_names | {"equinox", "irsppl", "jax", "jaxlib", "numpy", "numpyro"}
 
 
 def global_state() -> tuple[Any, Any]:
@@ -56,28 +71,36 @@ def seeded(key: Array) -> Iterator[None]:
             restore_global(before)
 
 
+def package(module: Any) -> str:
+    """The package of a module, from their names."""
+    return str(module).partition(".")[0]
+
+
 @contextlib.contextmanager
-def fresh_seeds() -> Iterator[list[int]]:
-    """Notes the seeds that NumPy asks the system for within, in this thread: of new generators."""
-    noted: list[int] = []
-    module: Any = np.random.bit_generator
-    thread = threading.get_ident()
-    with _lock:
-        ask = getattr(module, "randbits", None)
-        if ask is None:  # a NumPy that asks elsewhere: callers find out by trying again
-            yield noted
-            return
+def sources() -> Iterator[list[str]]:
+    """Why what is called within, in this thread, answers differently each time, where it does."""
+    noted: list[str] = []
+    if sys.getprofile() is not None:  # a profiler's place: callers find out by trying again
+        yield noted
+        return
 
-        def randbits(bits: int) -> int:
-            if threading.get_ident() == thread:
-                noted.append(bits)
-            return ask(bits)
+    def look(frame: types.FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called in _ENTROPY:
+            noted.append("it draws random numbers of its own, other ones each time")
+        elif (
+            event == "c_call"
+            and called in _CLOCKS
+            and package(frame.f_globals.get("__name__")) not in LIBRARIES
+        ):
+            noted.append("it looks at the clock")
+        elif event == "call" and frame.f_code is _SEED and frame.f_locals["a"] is None:
+            noted.append("it makes a random generator of its own, seeded anew each time")
 
-        module.randbits = randbits
-        try:
-            yield noted
-        finally:
-            module.randbits = ask
+    sys.setprofile(look)
+    try:
+        yield noted
+    finally:
+        sys.setprofile(None)
 
 
 def reseeded(agent: Any, seed: int) -> Any:
