@@ -30,7 +30,8 @@ def test_worked_example_bounds(worked):
         "IRS.V-EMax": "irs.v-emax",
         "ideal": "ideal",
     }
-    bounds = irsppl.bound(bandit, list(names.values()), key=5, num_samples=20_000)
+    with optimised():
+        bounds = irsppl.bound(bandit, list(names.values()), key=5, num_samples=20_000)
     for printed, name in names.items():
         within(bounds[name].value, bounds[name].stderr, example["bounds_exact"][printed])
     assert {n for n in bounds if bounds[n].stderr == 0} == {"ts", "irs.fh", "ideal"}
