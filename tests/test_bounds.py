@@ -64,7 +64,8 @@ def test_exact_bounds_of_every_family(name):
 def test_sampled_bounds_agree_with_exact_ones(belief):
     """The path values of TS, FH and FF average to the exact bounds; 4 standard errors."""
     bandit = irsppl.Bandit(belief, 5)
-    outcomes = jax.vmap(bandit.sample_outcome)(jax.random.split(jax.random.key(2), 4000))
+    keys = jax.random.split(jax.random.key(2), 4000)
+    outcomes = jax.jit(jax.vmap(bandit.sample_outcome))(keys)
     for name in ("ts", "irs.fh", "irs.ff"):
         exact = PENALTIES[name].exact(bandit)
         if exact is None:
