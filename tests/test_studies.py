@@ -3,13 +3,10 @@
 import dataclasses
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -31,6 +28,8 @@ from irsppl.studies.page import certificates
 from irsppl.studies.report import table_text
 from irsppl.studies.run import _Runner
 from irsppl.studies.store import Store
+
+from . import crashes
 
 TIMES = "seconds_per_path"
 
@@ -108,12 +107,9 @@ def test_a_new_policy_or_horizon_leaves_the_others_alone(done, tmp_path):
 
 # ------------------------------------------------------------------ interruption and damage
 
-KILLED = """
-import sys
-from irsppl.studies import run_study
-from tests.test_studies import small
-run_study(small(horizons=()), 120, sys.argv[1], block=3, progress=False)
-"""
+
+def run_to_be_killed(folder):
+    run_study(small(horizons=()), 120, folder, block=3, progress=False)
 
 
 def chunk_files(folder):
@@ -128,14 +124,15 @@ def test_killed_three_times_and_resumed_equals_an_undisturbed_run(tmp_path):
     moments = random.Random(7)
     before = {}
     for share in (0.2, 0.45, 0.7):
-        command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
-        process = subprocess.Popen(command, cwd=pathlib.Path(__file__).parent.parent)
+        process = crashes.context.Process(target=run_to_be_killed, args=(tmp_path / "killed",))
+        process.start()
         wanted = int(total * (share + moments.uniform(-0.1, 0.1)))
-        while len(chunk_files(tmp_path / "killed")) < wanted and process.poll() is None:
+        while len(chunk_files(tmp_path / "killed")) < wanted and process.is_alive():
             time.sleep(0.002)
         time.sleep(moments.uniform(0, 0.02))
         process.kill()
-        assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, "it ended before it could be killed"
         after = chunk_files(tmp_path / "killed")
         assert before.items() <= after.items(), "a finished chunk was computed again"
         before = after
