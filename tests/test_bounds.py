@@ -77,11 +77,13 @@ def test_sampled_bounds_agree_with_exact_ones(belief):
 
 def test_bounds_are_ordered_in_every_family(belief):
     """V-Zero <= FH <= TS and FF <= FH, V-EMax <= TS, beyond 4 combined standard errors."""
-    # Laws of Dirichlet means take long.
-    bandit = irsppl.Bandit(belief, 4 if isinstance(belief, irsppl.DirichletCategorical) else 6)
-    names = ["ts", "irs.fh", "irs.ff", "irs.v-zero", "irs.v-emax"]
+    # Laws of Dirichlet means take long; the error of `ts`, sampled there, is the larger by far.
+    slow = isinstance(belief, irsppl.DirichletCategorical)
+    bandit = irsppl.Bandit(belief, 4 if slow else 6)
+    names = ["ts", "irs.fh", "irs.ff", "irs.v-zero"]
     with optimised():
-        w = irsppl.bound(bandit, names, key=3, num_samples=250)
+        w = dict(irsppl.bound(bandit, names, key=3, num_samples=250))
+        w["irs.v-emax"] = irsppl.bound(bandit, "irs.v-emax", key=3, num_samples=60 if slow else 250)
 
     def below(a, b):
         assert w[a].value <= w[b].value + 4 * math.hypot(w[a].stderr, w[b].stderr) + 1e-9, (a, b)

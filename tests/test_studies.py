@@ -20,6 +20,7 @@ from irsppl.studies import (
     Study,
     comparison,
     find_study,
+    report,
     run_study,
     study_table,
 )
@@ -56,6 +57,13 @@ def same(one, other):
             assert one[name].values.tobytes() == other[name].values.tobytes(), name
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """No pictures, which take most of a small run's time, for tests that look at its numbers."""
+    monkeypatch.setattr(report, "figure_files", lambda data: {"png": b"", "svg": b""})
+    monkeypatch.setattr(report, "narrow_figure", lambda data: b"")
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     return run_study(small(), out=tmp_path_factory.mktemp("done"), block=10)
@@ -67,6 +75,7 @@ def test_a_second_run_computes_nothing_and_says_the_same(done):
     same(done.data, again.data)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_fresh_run_gives_identical_arrays(done, tmp_path):
     same(done.data, run_study(small(), out=tmp_path, block=10).data)
 
@@ -91,6 +100,7 @@ def test_blocks_give_the_numbers_of_one_long_simulation(done):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_more_replications_go_on_from_those_there_are(tmp_path):
     fewer = run_study(small(), 20, tmp_path / "a", block=10)
     more = run_study(small(), 40, tmp_path / "a", block=10)
@@ -98,6 +108,7 @@ def test_more_replications_go_on_from_those_there_are(tmp_path):
     same(more.data, run_study(small(), 40, tmp_path / "b", block=10).data)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_new_policy_or_horizon_leaves_the_others_alone(done, tmp_path):
     run_study(small(policies=("ts",), horizons=()), out=tmp_path, block=10)
     more = run_study(small(), out=tmp_path, block=10)
@@ -116,6 +127,7 @@ def chunk_files(folder):
     return {p.name: p.stat().st_mtime_ns for p in (folder / "small" / "chunks").glob("*.chunk")}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_killed_three_times_and_resumed_equals_an_undisturbed_run(tmp_path):
     """kill -9 at moments drawn at random; nothing finished is done again, nothing differs."""
     study = small(horizons=())
@@ -141,6 +153,7 @@ def test_killed_three_times_and_resumed_equals_an_undisturbed_run(tmp_path):
     same(undisturbed.data, resumed.data)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_damaged_chunk_is_computed_again_and_only_that(done, tmp_path):
     run_study(small(), out=tmp_path, block=10)
     files = sorted((tmp_path / "small" / "chunks").glob("policy-*.chunk"))
