@@ -17,8 +17,8 @@ import irsppl
 from irsppl.live.state import fold
 
 # Forked from a process that has imported everything but has not started JAX: a start costs little.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.crashes", "irsppl.live.experiment"])
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["tests.test_studies", "irsppl.live.experiment"])
 
 
 def reward_of(period):
@@ -67,7 +67,7 @@ def storm(where, folder, kills, workers=4, seed=0, patience=0.3):
 
     def begin():
         nonlocal number
-        process = _context.Process(target=work, args=(where, folder, number), daemon=True)
+        process = context.Process(target=work, args=(where, folder, number), daemon=True)
         process.start()
         running.append((process, folder / f"{number}.txt"))
         number += 1

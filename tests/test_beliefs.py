@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +30,16 @@ def oracle_arms(belief):
         value = np.asarray(getattr(belief, field.name), float)
         columns.append([value] * belief.num_arms if field.name in kind.common else value)
     return [kind(*row) for row in zip(*columns, strict=True)]
+
+
+@eqx.filter_jit
+def along_path(belief, rewards, lam):
+    """Means and E max(mu, lam) after each reward: one program, not one for each operation."""
+    future = belief.along(rewards)
+    return future.own_means(), future.expected_max(lam)
+
+
+best_along = eqx.filter_jit(lambda belief, rewards: belief.along(rewards).expected_best())
 
 
 def in_float64(name):
@@ -60,11 +71,9 @@ def test_float32_agrees_with_float64(name):
         double = in_float64(name)
         wide = jnp.asarray(np.asarray(rewards), jnp.float64)
         lam = double.predictive_mean()
-        future = double.along(wide)
-        expected = future.own_means(), future.expected_max(lam), double.cdf(lam)
+        expected = *along_path(double, wide, lam), double.cdf(lam)
     lam = jnp.asarray(np.asarray(lam), jnp.float32)
-    future = single.along(rewards)
-    got = future.own_means(), future.expected_max(lam), single.cdf(lam)
+    got = *along_path(single, rewards, lam), single.cdf(lam)
     for a, b in zip(got, expected, strict=True):
         assert a.dtype == jnp.float32 and b.dtype == jnp.float64
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
@@ -73,10 +82,10 @@ def test_float32_agrees_with_float64(name):
 def test_path_agrees_with_one_update_at_a_time(belief):
     rewards = belief.sample_outcome(1, 6).rewards
     lam = belief.predictive_mean()
-    future = belief.along(rewards)
-    means, gains = future.own_means(), future.expected_max(lam)
-    x = jnp.linspace(*belief._mean_range(), 5)[1:-1]
-    cdfs = belief._path_cdf(rewards, x)
+    means, gains = along_path(belief, rewards, lam)
+    x = np.linspace(*map(float, belief._mean_range()), 5, dtype=np.float32)[1:-1]
+    cdfs = np.asarray(eqx.filter_jit(type(belief)._path_cdf)(belief, rewards, jnp.asarray(x)))
+    means, gains = np.asarray(means), np.asarray(gains)
     played = belief
     for n in range(7):
         np.testing.assert_allclose(played.predictive_mean(), means[:, n], rtol=1e-5, atol=1e-6)
@@ -106,13 +115,14 @@ def test_posterior_means_are_martingales_and_draws_have_their_laws(belief):
     """Means of draws against exact means; 4 standard errors, 18 comparisons a family."""
     draws = 20_000
     keys = jax.random.split(jax.random.key(11), draws)
-    outcomes = jax.vmap(lambda k: belief.sample_outcome(k, 5))(keys)
-    paths = np.asarray(
-        jax.vmap(lambda r: belief.along(r).own_means())(outcomes.rewards), np.float64
-    )
-    direct = np.asarray(
-        jax.vmap(lambda k: belief.sample_future_means(k, jnp.asarray(5), 5))(keys), np.float64
-    )
+
+    @jax.jit
+    @jax.vmap
+    def sampled(k):
+        future = belief.along(belief.sample_outcome(k, 5).rewards)
+        return future.own_means(), belief.sample_future_means(k, jnp.asarray(5), 5)
+
+    paths, direct = (np.asarray(x, np.float64) for x in sampled(keys))
     prior = np.asarray(belief.predictive_mean(), np.float64)
     for arm in range(belief.num_arms):
         for sample in (paths[:, arm, 1], paths[:, arm, 5], direct[:, arm]):
@@ -127,9 +137,10 @@ def test_posterior_means_are_martingales_and_draws_have_their_laws(belief):
 def test_draws_of_the_mean_follow_the_cdf(belief):
     """Share of draws below each arm's mean against the CDF there; 4 binomial standard errors."""
     draws = 20_000
-    means = jax.vmap(belief.sample_means)(jax.random.split(jax.random.key(12), draws))
+    keys = jax.random.split(jax.random.key(12), draws)
+    means = np.asarray(jax.jit(jax.vmap(belief.sample_means))(keys))
     at = belief.predictive_mean()
-    share = np.asarray((means <= at[None, :]).mean(axis=0))
+    share = (means <= np.asarray(at)).mean(axis=0)
     for got, expected in zip(share, np.asarray(belief.cdf(at)), strict=True):
         within(got, np.sqrt(expected * (1 - expected) / draws), expected)
 
@@ -148,7 +159,7 @@ def test_laws_of_posterior_means_are_exact(name):
 
 def test_lattice_expected_best_starts_at_the_exact_value(belief):
     rewards = belief.sample_outcome(2, 3).rewards
-    lattice = np.asarray(belief.along(rewards).expected_best())
+    lattice = np.asarray(best_along(belief, rewards))
     assert lattice.shape == (4, 4, 4)
     expected = oracle.expected_max_mean(oracle_arms(belief))
     assert lattice[0, 0, 0] == pytest.approx(expected, rel=3e-3)
@@ -168,7 +179,7 @@ def test_lattice_expected_best_starts_at_the_exact_value(belief):
 def test_expected_best_has_its_power_tail(belief):
     """Cut off, it was 11 % and 4 % too small, and means of lucky futures exceeded it."""
     rewards = jnp.asarray([[0.5, 2.0, 900.0], [1.0, 0.2, 3.0], [0.1, 1.0, 2.0]])
-    lattice = np.asarray(belief.along(rewards).expected_best())
+    lattice = np.asarray(best_along(belief, rewards))
     expected = oracle.expected_max_mean(oracle_arms(belief))
     assert lattice[0, 0, 0] == pytest.approx(expected, rel=2e-3)
     assert np.all(lattice[3] >= float(belief.along(rewards).own_means()[0, 3]) * (1 - 1e-5))
@@ -220,13 +231,10 @@ def test_relabelling_arms_relabels_the_answers(belief):
     moved = changed(belief, **{name: getattr(belief, name)[order] for name in names})
     rewards = belief.sample_outcome(8, 6).rewards
     lam = belief.predictive_mean()
-    there, here = moved.along(rewards[order]), belief.along(rewards)
-    np.testing.assert_allclose(there.own_means(), here.own_means()[order])
-    np.testing.assert_allclose(
-        there.expected_max(lam[order]),
-        here.expected_max(lam)[order],
-        rtol=1e-6,
-    )
+    means, gains = along_path(belief, rewards, lam)
+    there, gains_there = along_path(moved, rewards[order], lam[order])
+    np.testing.assert_allclose(there, means[order])
+    np.testing.assert_allclose(gains_there, gains[order], rtol=1e-6)
 
 
 def test_to_arviz_has_labelled_draws(belief):

@@ -30,7 +30,8 @@ def test_worked_example_bounds(worked):
         "IRS.V-EMax": "irs.v-emax",
         "ideal": "ideal",
     }
-    bounds = irsppl.bound(bandit, list(names.values()), key=5, num_samples=20_000)
+    with optimised():
+        bounds = irsppl.bound(bandit, list(names.values()), key=5, num_samples=20_000)
     for printed, name in names.items():
         within(bounds[name].value, bounds[name].stderr, example["bounds_exact"][printed])
     assert {n for n in bounds if bounds[n].stderr == 0} == {"ts", "irs.fh", "ideal"}
@@ -63,7 +64,8 @@ def test_exact_bounds_of_every_family(name):
 def test_sampled_bounds_agree_with_exact_ones(belief):
     """The path values of TS, FH and FF average to the exact bounds; 4 standard errors."""
     bandit = irsppl.Bandit(belief, 5)
-    outcomes = jax.vmap(bandit.sample_outcome)(jax.random.split(jax.random.key(2), 4000))
+    keys = jax.random.split(jax.random.key(2), 4000)
+    outcomes = jax.jit(jax.vmap(bandit.sample_outcome))(keys)
     for name in ("ts", "irs.fh", "irs.ff"):
         exact = PENALTIES[name].exact(bandit)
         if exact is None:
@@ -75,11 +77,13 @@ def test_sampled_bounds_agree_with_exact_ones(belief):
 
 def test_bounds_are_ordered_in_every_family(belief):
     """V-Zero <= FH <= TS and FF <= FH, V-EMax <= TS, beyond 4 combined standard errors."""
-    # Laws of Dirichlet means take long.
-    bandit = irsppl.Bandit(belief, 4 if isinstance(belief, irsppl.DirichletCategorical) else 6)
-    names = ["ts", "irs.fh", "irs.ff", "irs.v-zero", "irs.v-emax"]
+    # Laws of Dirichlet means take long; the error of `ts`, sampled there, is the larger by far.
+    slow = isinstance(belief, irsppl.DirichletCategorical)
+    bandit = irsppl.Bandit(belief, 4 if slow else 6)
+    names = ["ts", "irs.fh", "irs.ff", "irs.v-zero"]
     with optimised():
-        w = irsppl.bound(bandit, names, key=3, num_samples=250)
+        w = dict(irsppl.bound(bandit, names, key=3, num_samples=250))
+        w["irs.v-emax"] = irsppl.bound(bandit, "irs.v-emax", key=3, num_samples=60 if slow else 250)
 
     def below(a, b):
         assert w[a].value <= w[b].value + 4 * math.hypot(w[a].stderr, w[b].stderr) + 1e-9, (a, b)

@@ -15,7 +15,7 @@ import irsppl
 from irsppl import _cluster
 from irsppl.cli import main
 from irsppl.studies import Study, open_study, run_study
-from tests.test_studies import same
+from tests.test_studies import same, undrawn  # noqa: F401
 
 distributed = pytest.importorskip("distributed")
 
@@ -81,6 +81,7 @@ def test_workers_take_the_clients_precision(client):
     assert (data[0]["value"].values != narrow["value"].values).any()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_on_a_cluster_resumes_and_is_the_same(client, tmp_path):
     here = run_study(study(), out=tmp_path / "here", block=10)
     fewer = run_study(study(), 20, tmp_path / "there", block=10, client=client)
@@ -93,6 +94,7 @@ def test_a_study_on_a_cluster_resumes_and_is_the_same(client, tmp_path):
     assert lazy["policy"].values.tolist() == ["ts", "swing"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_killed_workers_cost_their_piece_only(client, tmp_path):
     """One killed by -9, then both at once, so that nobody is left who has what pieces share."""
     plain = study(policies={"slow": slow}, penalties=("irs.ff",), replications=160)

@@ -109,14 +109,14 @@ def test_leave_one_out_against_a_known_arm(sd):
     nodes, weights = np.polynomial.hermite_e.hermegauss(64)
     weights = weights / weights.sum()
 
-    def gain(n, mean, left):  # over the sure income, n rewards seen
+    def gain(n, means, left):  # over the sure income, n rewards seen; of each of these means
         if not left:
-            return 0.0
+            return np.zeros_like(means)
         step = math.sqrt(1 / (n + 1) - 1 / (n + 2))
-        later = [gain(n + 1, mean + step * x, left - 1) for x in nodes]
-        return max(0.0, mean - 0.1 + weights @ later)
+        later = gain(n + 1, means[..., None] + step * nodes, left - 1) @ weights
+        return np.maximum(0.0, means - 0.1 + later)
 
-    optimum = 0.3 + gain(0, 0.2, 3)
+    optimum = 0.3 + float(gain(0, np.array(0.2), 3))
     for name in ("irs.v-solo", "irs.v-fit"):
         found = irsppl.bound(bandit, name, num_samples=2000)
         assert optimum - 4 * found.stderr - 1e-3 < found.value < optimum + 0.1

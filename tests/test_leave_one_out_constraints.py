@@ -189,7 +189,8 @@ class Enumerated:
         if not self.case.pulls:
             return en.optimal_value(self.start)
         solver = en._optimal(self.start)
-        period, spent = len(self.case.pulls) + 1, self.start.spent([a for a, _ in self.case.pulls])
+        period = len(self.case.pulls) + 1
+        spent = self.start.spent(tuple(arm for arm, _ in self.case.pulls))
         seen = [(arm, int(r)) for arm, r in self.case.pulls if r is not None]
         if self.start.delayed:
             waiting = tuple((arm, i + 1) for i, (arm, r) in enumerate(self.case.pulls) if r is None)

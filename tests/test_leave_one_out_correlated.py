@@ -117,7 +117,8 @@ def test_spreads_given_the_others():
     rng = np.random.default_rng(3)
     own = np.broadcast_to(np.arange(5), (3, 5))
     others = np.array([4, 3, 2, 1, 0])
-    _, sds = GAUSSIAN.along(rng.normal(size=(3, 5))).separable(own, others)
+    spreads = jax.jit(lambda rewards: GAUSSIAN.along(rewards).separable(own, others)[1])
+    sds = np.asarray(spreads(rng.normal(size=(3, 5))))
     prior = np.linalg.inv(np.asarray(GAUSSIAN.cov, float))
     for a, n in itertools.product(range(3), range(5)):
         counts = np.full(3, 4.0 - n)

@@ -121,10 +121,11 @@ def test_agrees_with_dense_regression(num_arms, dim, dtype):
     with jax.enable_x64(dtype is np.float64):
         belief = irsppl.LinearGaussian(**{k: np.asarray(v, dtype) for k, v in given.items()})
         rewards = belief.sample_outcome(1, size).rewards
-        got = answers(belief, rewards, 0.2, jax.random.key(4))
+        got = jax.tree.map(np.asarray, answers(belief, rewards, 0.2, jax.random.key(4)))
         arms = np.array([0, 1, 1, 0, 1, num_arms - 1])
-        updated = belief.update(arms, jnp.asarray(rewards)[arms, 0])
-        joint = updated.features @ updated.cov @ updated.features.T
+        updated = belief.update(arms, np.asarray(rewards)[arms, 0])
+        features, cov = np.asarray(updated.features), np.asarray(updated.cov)
+        joint = features @ cov @ features.T
         after, sd = updated.predictive_mean(), updated.mean_sd()
     host = np.asarray(rewards, float)
 
@@ -241,12 +242,12 @@ def test_one_more_reward_leaves_the_means_as_they_were_on_average():
             return future.means(lattice(3, 2)), future.expected_best()
 
         rewards = jnp.asarray(now[:, None] + sd[:, None] * points[:, None, None])
-        means, best = jax.jit(jax.vmap(over_counts))(rewards)
+        means, best = map(np.asarray, jax.jit(jax.vmap(over_counts))(rewards))
     close(means[0, :, 0, 0, 0], now, 1e-12)
     for arm in range(3):
         corner = tuple(np.eye(3, dtype=int)[arm])
-        close(weights @ np.asarray(means)[(slice(None), slice(None), *corner)], now, 1e-12)
-        close(weights @ np.asarray(best)[(slice(None), *corner)], best[0, 0, 0, 0], 1e-8)
+        close(weights @ means[(slice(None), slice(None), *corner)], now, 1e-12)
+        close(weights @ best[(slice(None), *corner)], best[0, 0, 0, 0], 1e-8)
 
 
 def test_expected_max_of_up_to_three_gaussians():

@@ -3,13 +3,10 @@
 import dataclasses
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -23,6 +20,7 @@ from irsppl.studies import (
     Study,
     comparison,
     find_study,
+    report,
     run_study,
     study_table,
 )
@@ -31,6 +29,8 @@ from irsppl.studies.page import certificates
 from irsppl.studies.report import table_text
 from irsppl.studies.run import _Runner
 from irsppl.studies.store import Store
+
+from . import crashes
 
 TIMES = "seconds_per_path"
 
@@ -57,6 +57,13 @@ def same(one, other):
             assert one[name].values.tobytes() == other[name].values.tobytes(), name
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """No pictures, which take most of a small run's time, for tests that look at its numbers."""
+    monkeypatch.setattr(report, "figure_files", lambda data: {"png": b"", "svg": b""})
+    monkeypatch.setattr(report, "narrow_figure", lambda data: b"")
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     return run_study(small(), out=tmp_path_factory.mktemp("done"), block=10)
@@ -68,6 +75,7 @@ def test_a_second_run_computes_nothing_and_says_the_same(done):
     same(done.data, again.data)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_fresh_run_gives_identical_arrays(done, tmp_path):
     same(done.data, run_study(small(), out=tmp_path, block=10).data)
 
@@ -92,6 +100,7 @@ def test_blocks_give_the_numbers_of_one_long_simulation(done):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_more_replications_go_on_from_those_there_are(tmp_path):
     fewer = run_study(small(), 20, tmp_path / "a", block=10)
     more = run_study(small(), 40, tmp_path / "a", block=10)
@@ -99,6 +108,7 @@ def test_more_replications_go_on_from_those_there_are(tmp_path):
     same(more.data, run_study(small(), 40, tmp_path / "b", block=10).data)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_new_policy_or_horizon_leaves_the_others_alone(done, tmp_path):
     run_study(small(policies=("ts",), horizons=()), out=tmp_path, block=10)
     more = run_study(small(), out=tmp_path, block=10)
@@ -108,18 +118,16 @@ def test_a_new_policy_or_horizon_leaves_the_others_alone(done, tmp_path):
 
 # ------------------------------------------------------------------ interruption and damage
 
-KILLED = """
-import sys
-from irsppl.studies import run_study
-from tests.test_studies import small
-run_study(small(horizons=()), 120, sys.argv[1], block=3, progress=False)
-"""
+
+def run_to_be_killed(folder):
+    run_study(small(horizons=()), 120, folder, block=3, progress=False)
 
 
 def chunk_files(folder):
     return {p.name: p.stat().st_mtime_ns for p in (folder / "small" / "chunks").glob("*.chunk")}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_killed_three_times_and_resumed_equals_an_undisturbed_run(tmp_path):
     """kill -9 at moments drawn at random; nothing finished is done again, nothing differs."""
     study = small(horizons=())
@@ -128,14 +136,15 @@ def test_killed_three_times_and_resumed_equals_an_undisturbed_run(tmp_path):
     moments = random.Random(7)
     before = {}
     for share in (0.2, 0.45, 0.7):
-        command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
-        process = subprocess.Popen(command, cwd=pathlib.Path(__file__).parent.parent)
+        process = crashes.context.Process(target=run_to_be_killed, args=(tmp_path / "killed",))
+        process.start()
         wanted = int(total * (share + moments.uniform(-0.1, 0.1)))
-        while len(chunk_files(tmp_path / "killed")) < wanted and process.poll() is None:
+        while len(chunk_files(tmp_path / "killed")) < wanted and process.is_alive():
             time.sleep(0.002)
         time.sleep(moments.uniform(0, 0.02))
         process.kill()
-        assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, "it ended before it could be killed"
         after = chunk_files(tmp_path / "killed")
         assert before.items() <= after.items(), "a finished chunk was computed again"
         before = after
@@ -144,6 +153,7 @@ def test_killed_three_times_and_resumed_equals_an_undisturbed_run(tmp_path):
     same(undisturbed.data, resumed.data)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_damaged_chunk_is_computed_again_and_only_that(done, tmp_path):
     run_study(small(), out=tmp_path, block=10)
     files = sorted((tmp_path / "small" / "chunks").glob("policy-*.chunk"))

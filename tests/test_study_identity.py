@@ -17,6 +17,8 @@ from irsppl.studies.identity import described
 from irsppl.studies.manifest import fingerprints
 from irsppl.studies.report import table_notes, table_text
 
+from .test_studies import undrawn  # noqa: F401
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -35,6 +37,7 @@ def tiny(**changes):
 # ------------------------------------------------------------------ identity
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_a_manifest_nothing_of_another_study_is_reused(tmp_path):
     """Whoever deletes the manifest gets no old numbers: other arms, seed, constraint or policy."""
     first = run_study(tiny(), 10, tmp_path)
@@ -60,6 +63,7 @@ def test_without_a_manifest_nothing_of_another_study_is_reused(tmp_path):
     assert again.data["regret"].values.tobytes() == first.data["regret"].values.tobytes()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_damaged_manifest_costs_nothing(tmp_path):
     first = run_study(tiny(), 10, tmp_path)
     manifest = first.folder / "manifest.json"

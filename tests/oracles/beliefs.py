@@ -38,7 +38,7 @@ class _Belief:
         table = [[0] * len(self.values) for _ in range(self.num_arms)]
         for arm, category in data:
             table[arm][category] += 1
-        return tuple(tuple(row) for row in table)
+        return tuple(map(tuple, table))
 
 
 class _IndependentBelief(_Belief):

@@ -1,5 +1,6 @@
 """A small bandit with its rules, its outcomes, and what is known when (see `enumerate.py`)."""
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -55,20 +56,22 @@ class Problem:
         self.gamma = (1.0,) * self.periods
         if survival is not None:
             self.gamma = tuple(float(g) for g in survival)[: self.periods]
+        # Each outcome is gone through along the same sequences of arms.
+        self.spent, self.options = functools.cache(self._spent), functools.cache(self._options)
 
     @property
     def may_stop(self):
         """Whether the decision maker may stop before the last period."""
         return self.costs is not None
 
-    def spent(self, actions):
-        """Money spent by a sequence of arms."""
+    def _spent(self, actions):
+        """Money spent by a sequence of arms, a tuple."""
         if self.costs is None:
             return Fraction(0)
         return sum((self.costs[a] for a in actions), Fraction(0))
 
-    def options(self, actions):
-        """Arms that may be pulled after `actions`, in increasing order."""
+    def _options(self, actions):
+        """Arms that may be pulled after `actions`, a tuple, in increasing order."""
         return self.options_after(len(actions), self.spent(actions))
 
     def options_after(self, played, spent):
@@ -147,12 +150,12 @@ def outcomes(problem):
 # --- what is known, and what a penalty reveals --------------------------------------------
 
 
+@functools.cache
 def pulls_of(actions):
-    """(period, arm, pull number) of every pull."""
-    seen = {}
-    for period, arm in enumerate(actions, start=1):
-        seen[arm] = seen.get(arm, 0) + 1
-        yield period, arm, seen[arm]
+    """(period, arm, pull number) of every pull of a tuple of arms."""
+    return [
+        (period, arm, actions[:period].count(arm)) for period, arm in enumerate(actions, start=1)
+    ]
 
 
 def known_counts(problem, actions, outcome, period):
