@@ -55,9 +55,10 @@ CASES = {
 
 @functools.cache
 def by_grid(name):
-    """Mean and sd of the mean reward, and P(it is below 0), on four million points."""
+    """Mean and sd of the mean reward, and P(it is below 0), on 400,000 points: ten times as many
+    change the first two by 2e-12 of an sd, the third by 5e-7."""
     (_, sd, logs, mean), data = CASES[name]
-    x = np.linspace(-6 * sd, 6 * sd, 4_000_001)
+    x = np.linspace(-6 * sd, 6 * sd, 400_001)
     heights = stats.norm.logpdf(x, 0, sd)
     for reward, times in zip(*np.unique(data, return_counts=True), strict=True):
         heights = heights + times * logs(x, reward)

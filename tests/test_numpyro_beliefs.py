@@ -1,5 +1,6 @@
 """Beliefs from NumPyro models: quadrature, enumeration, particles, one and several arms."""
 
+import functools
 import math
 
 import equinox as eqx
@@ -214,7 +215,7 @@ def test_conjugate_models_agree_through_quadrature_and_particles():
     estimate = irsppl.bound(irsppl.Bandit(cloud, 5), "irs.ff", num_samples=50)
     assert estimate.approximate and "approximate" in str(estimate)
     for told in (
-        irsppl.certify(irsppl.Bandit(cloud, 5), "greedy", "irs.ff", 0, 30, 30),
+        irsppl.certify(irsppl.Bandit(cloud, 5), "ts", "irs.ff", 0, 30, 50),
         advise(irsppl.Bandit(cloud, 5), num_samples=50),
     ):
         assert told.approximate and "The bound is approximate" in str(told)
@@ -393,6 +394,11 @@ def test_mean_max_and_lattice_agree(point_belief):
 # ---- in play
 
 
+@functools.cache
+def pooled_cloud():
+    return irsppl.from_numpyro_joint(pooled, 3, representation="particles")
+
+
 def test_impossible_data_is_an_error_not_nan():
     def ends_known(reward=None):
         top = numpyro.sample("top", dist.Uniform(1.0, 2.0))
@@ -414,9 +420,9 @@ def test_rewards_outside_the_support_are_refused():
 @pytest.mark.parametrize("joint", [False, True])
 def test_five_hundred_updates_compile_a_fixed_number_of_times(joint, compilations):
     if joint:
-        belief = irsppl.from_numpyro_joint(pooled, 3, representation="particles", num_particles=128)
+        belief = pooled_cloud()
     else:
-        belief = irsppl.from_numpyro(gamma_noise, 2, representation="particles", num_particles=128)
+        belief = irsppl.from_numpyro(gamma_noise, 2, representation="particles")
     rng = np.random.default_rng(1)
     for n in range(500):
         belief = belief.update(n % belief.num_arms, float(rng.gamma(2.0, 0.5)))
@@ -428,7 +434,7 @@ def test_five_hundred_updates_compile_a_fixed_number_of_times(joint, compilation
 
 def test_joint_particles_follow_the_exact_posterior():
     """Linear-Gaussian model: the cloud after 60 rewards against the closed form."""
-    belief = irsppl.from_numpyro_joint(pooled, 3, representation="particles", num_particles=1024)
+    belief = pooled_cloud()
     assert isinstance(belief, JointParticles)
     rng = np.random.default_rng(5)
     design = np.column_stack([np.ones(3), np.eye(3)])

@@ -59,8 +59,9 @@ def test_the_same_posterior_as_nuts(name):
     of freedom). Spreads agree too: 20 % covers 4 standard errors of a standard deviation from 1,000
     draws even if only 200 are independent. The stated errors are small beside the spreads."""
     arms, rewards, posterior = nuts.stored(name)
+    prior = read(name).sized(len(rewards))
     with optimised(name in nuts.HARD_REWARDS):
-        belief = read(name).sized(len(rewards)).update(arms, rewards)
+        belief = prior.update(arms, rewards)
     assert np.all(np.asarray(belief.rejuvenations) > 0)
     stated = np.asarray(belief.mean_error())
     for arm, mean in enumerate(np.asarray(belief.predictive_mean(), float)):
