@@ -14,6 +14,7 @@ from scipy import stats
 
 import irsppl
 from irsppl.beliefs import _nodes
+from irsppl.beliefs.quadrature import Quadrature
 from irsppl.live import codec
 
 
@@ -69,8 +70,16 @@ def by_grid(name):
 
 
 @functools.cache
+def laid(model, nodes):
+    """A model is read once, whatever the number of nodes."""
+    if nodes == 256:
+        return irsppl.from_numpyro(model, 2, num_particles=nodes)
+    first = laid(model, 256)
+    return Quadrature(first.models, first.groups, nodes, first.reason)
+
+
 def start(name, nodes=256):
-    return irsppl.from_numpyro(CASES[name][0][0], 2, num_particles=nodes)
+    return laid(CASES[name][0][0], nodes)
 
 
 def after(name, data, way, nodes=256):
