@@ -129,11 +129,12 @@ def test_an_outlier_that_turns_out_to_be_right():
     twenty points make up the lesser mode, and a cloud with fewer thinks its error smaller, too (of
     twelve clouds the worst was 3.8 off)."""
     rewards = [3.56, 12.58, 12.89]
+    exactly = [heavy_exactly(rewards[: seen + 1]) for seen in range(3)]
     for key in range(4):
         belief = irsppl.from_numpyro(heavy, num_arms=1, key=key)
-        for seen in range(3):
-            belief = belief.update(0, rewards[seen])
-            check(belief, heavy_exactly(rewards[: seen + 1]), sigmas=5.0)
+        for reward, exact in zip(rewards, exactly, strict=True):
+            belief = belief.update(0, reward)
+            check(belief, exact, sigmas=5.0)
         assert float(belief.mean_error()[0]) < 0.1 * float(belief.mean_sd()[0])
 
 

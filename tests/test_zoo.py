@@ -16,10 +16,14 @@ ZOO = sorted((pathlib.Path(__file__).parent.parent / "models").glob("*.py"))
 SIZE = 4096
 
 
+# Functions are read again as the models that they were, with all that was compiled for these.
+file_of = functools.cache(load_model_file)
+
+
 @functools.cache
 def read(path):
     """The loaded file and one model per distinct function."""
-    loaded = load_model_file(path)
+    loaded = file_of(path)
     options = {"values": loaded.values, "mean": loaded.mean, "reward_site": loaded.reward_site}
     if loaded.joint:
         options |= {"joint": True, "num_arms": loaded.num_arms}
