@@ -98,7 +98,8 @@ def test_kernels_and_xla_answer_alike(which):
     model, rng = models()[which], np.random.default_rng(6)
     arms = model.num_arms
     z = rng.normal(size=(2, 40, 2)).astype(np.float32)
-    params = jax.tree.map(np.asarray, jax.vmap(jax.vmap(model.constrain))(z))
+    constrained = jax.jit(jax.vmap(jax.vmap(model.constrain)))
+    params = jax.tree.map(np.asarray, constrained(z))
     (own,), _ = answers.answers([model], [(0, 1)], [params], [z], 3, np.float32)
     other = answers.ByXla(model, params, 3, np.float32)
     assert isinstance(own, answers.ByKernels)
@@ -114,9 +115,7 @@ def test_kernels_and_xla_answer_alike(which):
     for by in (own, other):
         by.begin()
         now = by.posteriors(new, rewards, pulled, seen)
-        by.settle(
-            who, places, new, jax.tree.map(np.asarray, jax.vmap(jax.vmap(model.constrain))(new))
-        )
+        by.settle(who, places, new, jax.tree.map(np.asarray, constrained(new)))
         logs = by.densities(who, places, rewards[:, 0].astype(float), pulled[:, 0])
         still = by.densities(np.array([1]), np.array([1]), rewards[:1, 0], pulled[:1, 0])
         laws = by.laws(who, places, new, weights, seeds, 32 if many else -1)
