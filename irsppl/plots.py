@@ -68,11 +68,11 @@ def plot_regret(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None)
             style = styles[name] | {"linestyle": "none", "capsize": 3}
             ax.errorbar(mean[i], row, xerr=error[i], **style)
     ax.set_xlim(*_from_zero((mean + error)[mean <= limit], named))
-    ax.set_yticks(range(len(names)), names)
+    ax.set_yticks(range(len(names)), map(_text, names))
     ax.set_ylim(len(names) - 0.5, -0.5)  # the best on top
     for name, (bound, off) in named.items():
         label, colour = f"{name}: {bound:.3g}" + (f" ± {off:.1g}" if off else ""), styles[name]
-        ax.axvline(bound, linestyle="--", color=colour["color"], label=label)
+        ax.axvline(bound, linestyle="--", color=colour["color"], label=_text(label))
         if off:
             ax.axvspan(bound - off, bound + off, color=colour["color"], alpha=0.12, linewidth=0)
     over = f" over {data.attrs['horizon']} periods" if "horizon" in data.attrs else ""
@@ -100,13 +100,13 @@ def plot_periods(data: xr.Dataset, bounds: Any = None, *, ax: Axes | None = None
         so_far = np.cumsum(data["period_regret"].values[i])
         style = styles[name] | {"markevery": [len(periods) - 1]}
         label = f"{name} (ends at {so_far[-1]:.4g})" if mean[i] > limit else name
-        ax.plot(periods, so_far, label=label, **style)
+        ax.plot(periods, so_far, label=_text(label), **style)
         # Periods are dependent, so only the end has a standard error at hand.
         ax.errorbar(periods[-1], so_far[-1], yerr=error[i], capsize=3, color=style["color"])
     ax.set_ylim(*_from_zero((mean + error)[mean <= limit], named))
     for name, (bound, off) in named.items():
         label, colour = f"{name}, bound at the end", styles[name]["color"]
-        ax.axhline(bound, linestyle="--", color=colour, label=label)
+        ax.axhline(bound, linestyle="--", color=colour, label=_text(label))
         if off:
             ax.axhspan(bound - off, bound + off, color=colour, alpha=0.12, linewidth=0)
     ax.set_xlabel(f"period ({_replications(data)})")
@@ -135,7 +135,7 @@ def plot_horizons(data: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     for name, mean, error in zip(policies, means, errors, strict=True):
         off = mean[-1] > limit
         label = f"{name} (off the scale: {mean[-1]:.4g} at the end)" if off else name
-        ax.plot(horizons, mean, label=label, **styles[name])
+        ax.plot(horizons, mean, label=_text(label), **styles[name])
         band = {"color": styles[name]["color"], "alpha": 0.1, "linewidth": 0}
         ax.fill_between(horizons, mean - error, mean + error, **band)
     bounds = data["regret_bound"].sel(penalty=penalties).values
@@ -147,14 +147,14 @@ def plot_horizons(data: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     for name, bound, off in zip(penalties, bounds, spread, strict=True):
         what = "bound" if bound.max() > bottom else "bound (below zero)"
         style = styles[name] | {"linestyle": "--", "markerfacecolor": "white"}
-        ax.plot(horizons, bound, label=f"{name}, {what}", **style)
+        ax.plot(horizons, bound, label=_text(f"{name}, {what}"), **style)
         if np.any(off > 0):
             band = {"color": style["color"], "alpha": 0.1, "linewidth": 0}
             ax.fill_between(horizons, bound - off, bound + off, **band)
     ax.set_ylim(bottom, top)
     ax.set_xlabel("horizon (periods)")
     ax.set_ylabel(f"regret over the horizon (reward)\nmean ± 2 s.e. of {_replications(data)}")
-    ax.set_title(data.attrs.get("title", ""))
+    ax.set_title(_text(data.attrs.get("title", "")))
     return _finish(ax)
 
 
@@ -224,7 +224,7 @@ def plot_belief(
         panel.axvline(now, color="0.3", linewidth=0.8, linestyle=":")
         top = panel.get_xaxis_transform()
         panel.text(now + 0.02 * horizon, 0.98, "now", transform=top, va="top", color="0.3")
-        panel.set_title(name)
+        panel.set_title(_text(str(name)))
         panel.set_xlabel("rewards of this arm")
         _finish(panel)
     panels[0].set_ylabel("mean reward")
@@ -340,6 +340,11 @@ def _replications(data: xr.Dataset) -> str:
         played = np.sum(~np.isnan(regret), axis=0) if regret.size else np.zeros(1, int)
     low, high = int(played.min()), int(played.max())
     return f"{high:,} replications" if low == high else f"{low:,} to {high:,} replications"
+
+
+def _text(words: str) -> str:
+    """As it stands: matplotlib reads formulas between dollars, and hides legends of `_private`."""
+    return (" " if words.startswith("_") else "") + words.replace("$", r"\$")
 
 
 def _finish(ax: Axes, title: str | None = None) -> Axes:

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import irsppl
 from irsppl.beliefs import evolution
@@ -57,6 +58,16 @@ def studied(names=NAMES, penalties=("ts", "irs.fh", "irs.v-zero", "ideal")):
         coords={"policy": list(names), "penalty": list(penalties), "horizon": horizons},
         attrs={"title": "Made-up arms"},
     )
+
+
+@pytest.mark.parametrize("draw", [plot_regret, plot_periods, plot_horizons])
+def test_names_are_shown_as_they_are(draw):
+    """Two dollars were a formula, one that cannot be read an error, `_mine` not in the legend."""
+    names = ["_mine", "$5 or $10", r"$\frac{$", "ts"]
+    figure = draw((studied if draw is plot_horizons else simulated)(names)).figure
+    figure.draw_without_rendering()
+    shown = {text.get_text().strip() for text in figure.findobj(Text)}
+    assert {name.replace("$", r"\$") for name in names} <= shown
 
 
 def check_labels(ax):
