@@ -11,7 +11,6 @@ import pytest
 from scipy import integrate, special
 
 import irsppl
-from irsppl.penalties import v_fit
 from irsppl.penalties.replay import steadied
 
 
@@ -104,9 +103,8 @@ def test_columns_of_rounding_explain_nothing():
 
 
 @pytest.mark.parametrize("sd", [1e-8, 1e-3])
-def test_leave_one_out_against_a_known_arm(sd, monkeypatch):
+def test_leave_one_out_against_a_known_arm(sd):
     """V* of one Gaussian arm against a sure income, by the recursion on a fine grid."""
-    monkeypatch.setattr(v_fit, "_pilot_size", lambda *_: 2048)  # half as many: any fit is a bound
     bandit = irsppl.Bandit(irsppl.NormalNormal([0.2, 0.1], [1.0, sd], [1.0, 1.0]), 3)
     nodes, weights = np.polynomial.hermite_e.hermegauss(64)
     weights = weights / weights.sum()
