@@ -120,7 +120,10 @@ def test_leave_one_out_against_a_known_arm(sd):
     for name in ("irs.v-solo", "irs.v-fit"):
         found = irsppl.bound(bandit, name, num_samples=2000)
         assert optimum - 4 * found.stderr - 1e-3 < found.value < optimum + 0.1
-    features = [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]  # the last arm is known to earn nothing
+
+
+def test_leave_one_out_where_a_correlated_arm_is_known():
+    features = [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]  # the last arm is known
     linear = irsppl.LinearGaussian(features, [0.2, 0.1], np.eye(2), [1.0] * 3)
     assert math.isfinite(irsppl.bound(irsppl.Bandit(linear, 3), "irs.v-solo", num_samples=40).value)
 

@@ -74,7 +74,9 @@ def test_inner_values_of_every_outcome_and_the_exact_bound(instance, penalty):
     first = np.unique(kind, return_index=True)[1]
     with optimised(emax):
         rows = np.concatenate([some, first])
-        values = PENALTIES[penalty].values(bandit, jax.tree.map(lambda leaf: leaf[rows], batch))
+        values = PENALTIES[penalty].values(
+            bandit, jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[rows]), batch)
+        )
     expected = [oracle.inner_value(problem, penalty, listed[i]) for i in some]
     tolerance = 2e-4 if emax else 1e-5  # float32 off the two-armed kernel
     np.testing.assert_allclose(values[: len(some)], expected, rtol=tolerance, atol=tolerance)
