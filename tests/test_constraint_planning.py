@@ -132,9 +132,8 @@ def test_a_reward_later_than_its_law_allows_is_due_not_lost():
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.0], [1.0, 1.0]), 8, delay=law)
     for arm, reward in ((0, None), (1, 1), (1, 1), (1, 1)):
         bandit = bandit.pull(arm, reward)
-    delays = jax.vmap(lambda key: bandit.arrivals.sample(key, bandit)[0, 0])(
-        jax.random.split(jax.random.key(0), 50)
-    )
+    draw = jax.jit(jax.vmap(lambda key: bandit.arrivals.sample(key, bandit)[0, 0]))
+    delays = draw(jax.random.split(jax.random.key(0), 50))
     assert set(np.asarray(delays).tolist()) == {4}  # known before the very next decision
 
 

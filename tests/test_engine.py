@@ -422,8 +422,10 @@ def test_no_kernel_goes_by_what_was_compiled_before_it():
 def test_a_second_process_finds_the_kernels(tmp_path):
     code = (
         "import irsppl, numpy as np\n"
+        "from irsppl.engine import kernel\n"
+        "from irsppl.policies import find_policy\n"
         "bandit = irsppl.Bandit(irsppl.BetaBernoulli([1., 2.], [1., 1.]), 5)\n"
-        "print(irsppl.action_probabilities(bandit, 'ts', 0, num_samples=100))\n"
+        "print(kernel(find_policy('random'), bandit).decisions(np.arange(30, dtype=np.uint64)))\n"
         "from irsppl.engine.loops import play\n"
         "print(sum(play.stats.cache_hits.values()), sum(play.stats.cache_misses.values()))\n"
     )

@@ -142,8 +142,8 @@ def test_accounts_are_those_of_a_plain_loop():
         ("ts", 12, 1500),
         ("irs.fh", 12, 1500),
         ("irs.v-zero", 16, 1500),  # in segments, each of them compiled
-        ("irs.index", 8, 800),
-        ("irs.v-emax", 4, 800),
+        ("irs.index", 6, 800),
+        ("irs.v-emax", 3, 800),
     ],
 )
 def test_compiled_and_traced_paths_have_one_law(name, horizon, paths):
