@@ -18,12 +18,15 @@ from irsppl.engine.ids.mixture import minimise
 from irsppl.engine.ids.nodes import unit_nodes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import IDS
-from irsppl.policies.ids import _cell_terms, _weighted_terms, best_mixture
+from irsppl.policies.ids import _cell_terms, _weighted_terms
+from irsppl.policies.ids import best_mixture as unjitted_mixture
 
 from . import kernels
 from .conftest import within
 from .oracles import ids as oracle
 from .registry import FAMILIES
+
+best_mixture = jax.jit(unjitted_mixture)  # one program instead of thirty
 
 BERNOULLI = [
     ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]),
