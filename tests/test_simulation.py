@@ -51,7 +51,7 @@ def test_two_gaussian_arms_reproduce_the_independent_figure(paper):
         ("irs.fh", numpy_paths.simulate_path, 60, 600),
         ("irs.v-zero", numpy_paths.simulate_path, 60, 400),
         ("irs.v-emax", paper_rules.simulate_path, 7, 60),
-        ("irs.index", numpy_paths.simulate_path, 16, 200),
+        ("irs.index", numpy_paths.simulate_path, 10, 200),
     ],
 )
 @pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
