@@ -85,24 +85,23 @@ def heavy_futures():
 
 
 LIMITS = {
-    "law": ("ts", dict(horizon=np.array([1.0, 0.8, 0.5, 0.3]))),
-    "budget and delay": ("irs.fh", dict(costs=[1, 1], budget=5, delay=[1, 2])),
+    "law": dict(horizon=np.array([1.0, 0.8, 0.5, 0.3])),
+    "budget and delay": dict(costs=[1, 1], budget=5, delay=[1, 2]),
 }
 
 
 @pytest.mark.parametrize("limits", LIMITS)
 def test_play_side_by_side_is_the_plain_loop(limits):
     belief = irsppl.from_numpyro(faint, num_arms=2, num_particles=POINTS)
-    rule, options = LIMITS[limits]
-    bandit = irsppl.Bandit(belief, **options)
-    still = irsppl.Bandit(belief.for_simulation(), **options)
+    bandit = irsppl.Bandit(belief, **LIMITS[limits])
+    still = irsppl.Bandit(belief.for_simulation(), **LIMITS[limits])
     futures = draw_outcomes(bandit, jax.random.key(1), 0, REPLICATIONS)
     rewards, delays, periods = (
         None if field is None else np.asarray(field)
         for field in (futures.rewards, futures.delays, futures.periods)
     )
     seeds = streams((0, 1), 2, 0, REPLICATIONS)
-    policy = find_policy(rule)
+    policy = find_policy("irs.fh")
     side_by_side = engine.kernel(policy, bandit).played(rewards, seeds, delays, periods)
     plain = engine.kernel(policy, still).played(rewards, seeds, delays, periods)
     assert plain.ess is None and side_by_side.ess.min() > POINTS / 2
