@@ -335,7 +335,7 @@ def test_unit_costs_are_the_plain_case():
     belief = irsppl.BetaBernoulli([1.0, 2.0], [1.0, 1.0])
     plain, same = irsppl.Bandit(belief, 8), irsppl.Bandit(belief, costs=[1, 1], budget=8)
     keys = jax.random.split(jax.random.key(4), 20)
-    batch = jax.vmap(plain.sample_truth)(keys)
+    batch = jax.jit(jax.vmap(plain.sample_truth))(keys)
     for name in ("zero", "ts", "irs.fh", "irs.ff", "irs.v-zero", "irs.v-zero-separable"):
         one, two = (find_penalty(name).values(b, batch) for b in (plain, same))
         np.testing.assert_allclose(one, two, rtol=1e-5)

@@ -258,8 +258,13 @@ def test_futures_are_followed_as_the_belief_would(make):
     out, lam = np.empty((2, 6, 2)), 0.55
     followed(part, streams((0, 1), 5, 0, 1)[0], lam, out)
     rewards = jnp.asarray(part.futures[:, :5])
-    means = np.asarray(belief.along(rewards).own_means())
-    gains = np.asarray(belief.along(rewards).expected_max(jnp.full(2, lam))) - lam
+
+    @jax.jit
+    def told(rewards):
+        future = belief.along(rewards)
+        return future.own_means(), future.expected_max(jnp.full(2, lam)) - lam
+
+    means, gains = told(rewards)
     np.testing.assert_allclose(out[:, :, 0], means, atol=2e-5)
     np.testing.assert_allclose(out[:, :, 1], gains, atol=2e-5)
 
@@ -287,8 +292,8 @@ def test_separable_payoffs_of_linear_arms_are_those_of_the_belief():
     each = np.diff(part.futures[:, : size - 1], axis=1, prepend=0.0)
     rewards = part.means[:, None] + each * part.noise[:, None]
     own = jnp.broadcast_to(jnp.arange(size), (4, size))
-    future = belief.along(jnp.asarray(rewards, jnp.float32))
-    means = np.asarray(future.separable(own, size - 1 - own)[0])
+    payoffs = jax.jit(lambda rewards: belief.along(rewards).separable(own, size - 1 - own)[0])
+    means = np.asarray(payoffs(jnp.asarray(rewards, jnp.float32)))
     found = np.diff(cells.reshape(4, size + 1), axis=1)
     np.testing.assert_allclose(found, means, rtol=2e-4, atol=2e-4)
     np.testing.assert_allclose(least, found.min(axis=1), atol=1e-12)

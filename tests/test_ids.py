@@ -18,12 +18,15 @@ from irsppl.engine.ids.mixture import minimise
 from irsppl.engine.ids.nodes import unit_nodes
 from irsppl.inner.cpu.rng import streams
 from irsppl.policies import IDS
-from irsppl.policies.ids import _cell_terms, _weighted_terms, best_mixture
+from irsppl.policies.ids import _cell_terms, _weighted_terms
+from irsppl.policies.ids import best_mixture as unjitted_mixture
 
 from . import kernels
 from .conftest import within
 from .oracles import ids as oracle
 from .registry import FAMILIES
+
+best_mixture = jax.jit(unjitted_mixture)  # one program instead of thirty
 
 BERNOULLI = [
     ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]),
@@ -157,7 +160,7 @@ def test_few_points_are_all_looked_at(arms):
     regret, gain = oracle.points_terms(
         [(low, high) for _, low, high in arms], [(1 - p, p) for p, _, _ in arms]
     )
-    found = IDS().terms(jax.random.key(0), irsppl.Bandit(belief, 50))
+    found = jax.jit(IDS().terms)(jax.random.key(0), irsppl.Bandit(belief, 50))
     np.testing.assert_allclose(found[0], regret, rtol=1e-4)
     np.testing.assert_allclose(found[1], gain, rtol=1e-4, atol=1e-9)
     law = law_of(*minimise(regret, gain, len(arms)), len(arms))
@@ -245,8 +248,9 @@ def test_ids_from_cells_and_from_draws_agrees_with_quadrature(family):
     cells = jax.jit(_cell_terms)(belief)
     np.testing.assert_allclose(cells[0], regret, rtol=0.01)
     np.testing.assert_allclose(cells[1], gain, rtol=0.02)
-    draws = jax.vmap(belief.sample_means)(jax.random.split(jax.random.key(1), 100_000))
-    drawn = _weighted_terms(draws, jnp.full(100_000, 1e-5))
+    keys = jax.random.split(jax.random.key(1), 100_000)
+    draws = jax.jit(jax.vmap(belief.sample_means))(keys)
+    drawn = jax.jit(_weighted_terms)(draws, jnp.full(100_000, 1e-5))
     np.testing.assert_allclose(drawn[0], regret, rtol=0.05)
     np.testing.assert_allclose(drawn[1], gain, rtol=0.05)
 
@@ -288,11 +292,12 @@ def test_points_have_a_rule_of_their_own(kind):
             tied, num_arms=3, representation="particles", num_particles=256
         ).for_simulation()
     policy = IDS()
+    terms = jax.jit(policy.terms)
     first = belief.update([0] * 9, [1, 1, 0, 1, 1, 1, 0, 1, 1])  # known rather well, and good
     bandit, mixed = irsppl.Bandit(first, 12), 0
     for arm, reward in [(0, 1), (1, 0), (2, 1), (2, 0)]:
         bandit = bandit.pull(arm, reward)
-        first, second, share = best_mixture(*policy.terms(jax.random.key(0), bandit))
+        first, second, share = best_mixture(*terms(jax.random.key(0), bandit))
         law = np.zeros(3)
         law[int(first)] += float(share)
         law[int(second)] += 1 - float(share)

@@ -431,7 +431,7 @@ def test_lattice_of_affordable_counts_is_the_knapsack():
 
 
 def test_pulls_that_may_be_split_are_a_linear_programme():
-    rng = np.random.default_rng(0)
+    rng, split = np.random.default_rng(0), jax.jit(knapsack.split_value)
     for _ in range(60):
         arms = rng.integers(1, 7)
         values, costs = rng.normal(0.3, 1, arms), rng.integers(1, 50, arms)
@@ -441,7 +441,7 @@ def test_pulls_that_may_be_split_are_a_linear_programme():
         assert knapsack.split_value(values[None], costs, money, periods)[0] == pytest.approx(
             most, abs=1e-9
         )
-        traced = knapsack.split_value(jnp.asarray(values, jnp.float32), costs, money, periods)
+        traced = split(jnp.asarray(values, jnp.float32), costs, money, periods)
         assert float(traced) == pytest.approx(most, rel=1e-5, abs=1e-4)
 
 

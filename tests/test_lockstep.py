@@ -85,8 +85,8 @@ def heavy_futures():
 
 
 LIMITS = {
-    "law and delay": dict(horizon=np.array([1.0, 0.8, 0.5, 0.3]), delay=[1, 2]),
-    "budget": dict(costs=[1, 1], budget=5),
+    "law": dict(horizon=np.array([1.0, 0.8, 0.5, 0.3])),
+    "budget and delay": dict(costs=[1, 1], budget=5, delay=[1, 2]),
 }
 
 
@@ -114,8 +114,8 @@ def test_play_side_by_side_is_the_plain_loop(limits):
 
 def grid_means(rewards):
     """Posterior mean and standard deviation of the location, by a grid over both latents."""
-    place = np.linspace(-4, 4, 401)[:, None]
-    log_scale = np.linspace(-3.5, 1.5, 201)[None, :]
+    place = np.linspace(-4, 4, 201)[:, None]
+    log_scale = np.linspace(-3.5, 1.5, 101)[None, :]
     logs = stats.norm.logpdf(place) + stats.norm.logpdf(log_scale, -1.0, 0.5)
     for reward in rewards:
         z = (reward - place) / np.exp(log_scale)

@@ -73,13 +73,13 @@ def test_a_penalty_has_a_batch_without_xla_and_a_kernel(recipes, monkeypatch):
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 2.0, 1.5], [1.0, 2.5, 1.0]), 7)
     outcomes = draw_outcomes(bandit, jax.random.key(0), 0, 300)
     assert find_evaluator(halfway, bandit) and not find_evaluator(halfway, bandit.pull(0))
-    solved = jax.vmap(lambda outcome: halfway.inner(bandit, outcome).value)(outcomes)
+    solved = jax.jit(jax.vmap(lambda outcome: halfway.inner(bandit, outcome).value))(outcomes)
     np.testing.assert_allclose(halfway.values(bandit, outcomes), solved, rtol=1e-5)
 
     policy = find_policy(halfway)
     assert kernel(policy, bandit) is None
     keys = jax.random.split(jax.random.key(1), 20_000)
-    arms = np.asarray(jax.vmap(lambda key: policy(key, bandit))(keys))
+    arms = np.asarray(jax.jit(jax.vmap(lambda key: policy(key, bandit)))(keys))
     traced = irsppl.simulate(bandit, halfway, num_replications=2000)
     monkeypatch.setitem(
         makers.SAMPLED, type(halfway), recipes["Compile the policy of a penalty"].halfway
@@ -142,7 +142,8 @@ def test_a_family_is_one_file_and_its_kernels_another(recipes, monkeypatch):
     belief = recipes["Add a conjugate family"].BetaGeometric([5.0, 6.0], [4.0, 6.0])
     bandit = irsppl.Bandit(belief, 8)
     outcomes = draw_outcomes(bandit, jax.random.key(0), 0, 4000)
-    after = np.asarray(jax.vmap(lambda r: belief.along(r).own_means())(outcomes.rewards))[:, :, 8]
+    means = jax.jit(jax.vmap(lambda r: belief.along(r).own_means()))
+    after = np.asarray(means(outcomes.rewards))[:, :, 8]
     for arm in range(2):
         within(after[:, arm].mean(), after[:, arm].std() / np.sqrt(4000), [1.0, 1.2][arm])
     at = np.float32([0.9, 1.4])

@@ -1,5 +1,6 @@
 """Simulation: the paper's figures, shared outcomes, separate streams, bounded memory."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def test_two_gaussian_arms_reproduce_the_independent_figure(paper):
         ("irs.fh", numpy_paths.simulate_path, 60, 600),
         ("irs.v-zero", numpy_paths.simulate_path, 60, 400),
         ("irs.v-emax", paper_rules.simulate_path, 7, 60),
-        ("irs.index", numpy_paths.simulate_path, 16, 200),
+        ("irs.index", numpy_paths.simulate_path, 10, 200),
     ],
 )
 @pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
@@ -138,11 +139,11 @@ def test_accounts_are_those_of_a_plain_loop():
 @pytest.mark.parametrize(
     ("name", "horizon", "paths"),
     [
-        ("ts", 16, 1500),
-        ("irs.fh", 16, 1500),
-        ("irs.v-zero", 12, 1500),
-        ("irs.index", 8, 800),
-        ("irs.v-emax", 4, 800),
+        ("ts", 12, 1500),
+        ("irs.fh", 12, 1500),
+        ("irs.v-zero", 16, 1500),  # in segments, each of them compiled
+        ("irs.index", 6, 800),
+        ("irs.v-emax", 3, 800),
     ],
 )
 def test_compiled_and_traced_paths_have_one_law(name, horizon, paths):
@@ -232,8 +233,8 @@ def test_chunks_bound_the_memory():
     assert max(size for *_, size in plan) * 10 * 500 * 4 <= 64 * 2**20
 
 
-def test_twenty_thousand_long_paths_stay_below_two_gigabytes():
-    """In a fresh process, by the kernel's high-water mark of its own memory.
+def test_many_long_paths_stay_below_one_and_a_half_gigabytes():
+    """In a fresh process, by the kernel's high-water mark of its own memory: 2.5 GB in one chunk.
 
     Futures take the memory, whatever the policy: two that plan play more than one chunk of them.
     """
@@ -243,10 +244,12 @@ def test_twenty_thousand_long_paths_stay_below_two_gigabytes():
     code = (
         "import irsppl, numpy as np, re\n"
         "b = irsppl.Bandit(irsppl.BetaBernoulli(np.ones(10), np.ones(10)), 500)\n"
-        "irsppl.simulate(b, ['greedy'], num_replications=20_000)\n"
+        "irsppl.simulate(b, ['greedy'], num_replications=12_000)\n"
         "irsppl.simulate(b, ['ts', 'irs.fh'], num_replications=4_000)\n"
         "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}  # they draw for seconds
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     kilobytes = int(out.stdout.split()[-1])
-    assert kilobytes < 2 * 2**20, f"{kilobytes / 2**20:.2f} GB"
+    assert kilobytes < 1.5 * 2**20, f"{kilobytes / 2**20:.2f} GB"

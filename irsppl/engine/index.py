@@ -97,9 +97,7 @@ def _(rule, family, delay, rng, arm, lam, node, horizon):
     mean, e0 = cursor[0], cursor[1]
     if not star and lam <= mean:
         return True
-    e = e0
-    least = e0
-    total = 0.0
+    e, least, total = e0, e0, 0.0
     slack = 1 if star else 0
     for n in range(1, horizon + 1):
         total += mean - lam + (e0 - e)
@@ -151,8 +149,7 @@ def _(rule, family, limits, rng, period, remaining):
     # For Index* nothing promises phi(lo) >= 0, so lo is tried, and lowered, first.
     probing = star
     inside = True  # of the first interval, whose bisection tree has numbered nodes
-    node = 1
-    halvings = 0
+    node, halvings = 1, 0
     while halvings < HALVINGS:
         lam = lo if probing else 0.5 * (lo + hi)
         passed = 0
@@ -237,15 +234,18 @@ def _(rule, family, limits, rng, period, remaining):
         settled = not star and verbs.known(limits.delay, rng, a, 0) == 0
         lo, hi = floor, ceiling
         node, width = 1, hi - lo
-        while star and not _worth(rule, family, limits.delay, rng, a, lo, 0, rule.alive[a]):
-            hi = lo
-            lo -= width
-            width *= 2.0
-            node = 0
-        for _ in range(PRICED_HALVINGS):
-            lam = 0.5 * (lo + hi)
+        probing, halvings = star, 0
+        while halvings < PRICED_HALVINGS:  # with one call: what `_worth` is goes into each
+            lam, place = (lo, 0) if probing else (0.5 * (lo + hi), node)
             worth = settled and lam <= verbs.mean(family, a)
-            if worth or _worth(rule, family, limits.delay, rng, a, lam, node, rule.alive[a]):
+            worth = worth or _worth(rule, family, limits.delay, rng, a, lam, place, rule.alive[a])
+            if probing:
+                probing = not worth
+                if probing:
+                    lo, hi, width, node = lo - width, lo, 2.0 * width, 0
+                continue
+            halvings += 1
+            if worth:
                 lo = lam
                 node = 2 * node + 1 if node > 0 else 0
             else:
