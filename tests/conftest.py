@@ -37,32 +37,6 @@ with contextlib.suppress(ImportError, AttributeError):  # not a public name: wit
 
     mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 gc.set_threshold(20_000, 20, 50)
-# numba asks up to twenty templates what `a + b` means, each time, and words a message for each that
-# does not fit: a fifth of what a kernel takes. The one that fitted these types is asked first.
-with contextlib.suppress(ImportError, AttributeError):  # private too
-    from numba.core import errors, utils
-    from numba.core.target_extension import get_local_target
-    from numba.core.types import functions
-
-    def _signature(function, context, args, kws, ask=functions.BaseFunction.get_call_type):
-        key = (function, context, tuple(args), tuple(kws.items()))
-        ordered, target = utils.order_by_target_specificity, get_local_target(context)
-        given = [_FITTED[key]] if key in _FITTED else ordered(target, function.templates, function)
-        unlit = functions._unlit_non_poison
-        plain = tuple(map(unlit, args)), {name: unlit(kind) for name, kind in kws.items()}
-        for kind in given:
-            template = kind(context)
-            cases = [plain, (args, kws)]
-            for case in reversed(cases) if template.prefer_literal else cases:
-                with contextlib.suppress(errors.NumbaError):
-                    if (found := template.apply(*case)) is not None:
-                        _FITTED[key] = kind
-                        function._impl_keys[found.args] = template.get_impl_key(found)
-                        return found
-        return ask(function, context, args, kws)  # words the messages
-
-    _FITTED = {}
-    functions.BaseFunction.get_call_type = _signature
 
 
 @pytest.fixture(params=FAMILIES)

@@ -101,9 +101,9 @@ def bandit_of(kind, limits):
 BUDGETS = ["budget", "equal costs"]  # with little money, and with much for its prices
 # `irs.fh`, `irs.v-zero` and `irs.index` ask most of limits: each meets a delay, a random one, a
 # budget and a law, alone or two of them at once. Of families limits ask only to take rewards in:
-# points and Beta arms meet a delay and a budget, joint ones a delay. Other pairs are left out: a
-# part's code does not know with whom it is compiled. A kernel takes seconds, unless another test
-# compiles it anyway.
+# points and Beta arms meet a delay, a budget and a law, joint ones a delay and a law. Other pairs
+# are left out: a part's code does not know with whom it is compiled. A kernel takes seconds, unless
+# another test compiles it anyway.
 PAIRS = {
     ("points", "ts"): ["none", "budget"],
     ("points", "irs.fh"): ["none", "delay", "random delay", "budget and delay", "law"],
@@ -119,7 +119,7 @@ PAIRS = {
     ("beta", "irs.v-emax"): ["none", "law"],
     ("joint", "ts"): ["none"],
     ("joint", "irs.fh"): ["random delay"],
-    ("joint", "irs.v-zero-separable"): ["none"],
+    ("joint", "irs.v-zero-separable"): ["none", "law"],
     ("joint", "irs.index"): ["random delay"],
 }
 
