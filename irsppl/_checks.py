@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numbers
+import types
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -277,3 +278,11 @@ def host64(array: Any) -> np.ndarray:
         text = [np.format_float_scientific(x, unique=True) for x in host.ravel()]
         return np.array([float(x) for x in text], dtype=np.float64).reshape(host.shape)
     return host.astype(np.float64)
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Names that code, and the functions within it, look up outside themselves."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)

@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from irsppl._checks import depends_on_input
+from irsppl._checks import depends_on_input, names_in
 from irsppl.bandit import Bandit
 from irsppl.policies.generators import (
     LIBRARIES,
@@ -156,7 +156,7 @@ def _variables(thing: Any, home: str) -> list[_Place]:
         found = [_fixed(part) for part in (thing.__dict__, *defaults)]
         for cell in thing.__closure__ or ():
             found.append((partial(_contents, cell), partial(setattr, cell, "cell_contents")))
-        names, scopes = set(_names(thing.__code__)), [thing.__globals__]
+        names, scopes = set(names_in(thing.__code__)), [thing.__globals__]
         for name in names & scopes[0].keys():
             if isinstance(part := scopes[0][name], types.ModuleType) and _own(part.__name__, home):
                 scopes.append(vars(part))
@@ -178,13 +178,6 @@ def _contents(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # an empty cell
         return None
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def _own(module: str | None, home: str) -> bool:

@@ -8,12 +8,14 @@ import hashlib
 import inspect
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from numpyro.distributions import Distribution
+
+from irsppl._checks import names_in
 
 # What functions of these packages refer to is settled by their versions.
 _LIBRARIES = {"irsppl", "jax", "numpy", "numpyro", "equinox", "scipy", "builtins"}
@@ -113,7 +115,7 @@ def _surroundings(function: Any) -> dict[str, Any]:
     home = function.__globals__
     if str(home.get("__name__", "")).partition(".")[0] in _LIBRARIES:
         return found
-    for name in sorted(set(_names(function.__code__)) & home.keys()):
+    for name in sorted(set(names_in(function.__code__)) & home.keys()):
         value = home[name]
         if isinstance(value, types.ModuleType) or (
             str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES
@@ -121,10 +123,3 @@ def _surroundings(function: Any) -> dict[str, Any]:
             continue
         found[f"global {name}"] = value
     return found
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
