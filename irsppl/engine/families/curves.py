@@ -109,7 +109,7 @@ class Curves(NamedTuple):
                 at[:] = (curve.axis.to_line(own) - curve.start) / curve.step
                 cells = np.where(at >= 0, at, 0).clip(0, len(curve.good) - 1).astype(int)
                 rest = ~((at >= 0) & (at < len(curve.good)) & curve.good[cells])
-                rest |= np.isin(own.astype(np.float32), curve.atoms)
+                rest |= np.isin(own.astype(curve.atoms.dtype), curve.atoms)
             values, which = np.unique(own[rest], return_inverse=True)
             if values.size:
                 at[rest] = -1.0 - count - which.reshape(-1)
@@ -153,7 +153,7 @@ def _arm_curve(arm: Arm, most_bytes: int) -> tuple[Curve | None, np.ndarray] | N
         values = np.asarray(arm.model.reward_values, np.float64)
         return None, value_likelihoods(arm.model, arm.params, values, arm.number).T
     support = arm.model.support
-    draws = np.asarray(batch.reward_draws(arm.model, arm.params, arm.number), np.float32)
+    draws = np.asarray(batch.reward_draws(arm.model, arm.params, arm.number))
     atoms = draws[:0, 0] if support.integer else _atoms(arm, draws)
     spread = draws[~np.isin(draws, atoms)].astype(np.float64)
     if spread.size < _ENOUGH * draws.size:
