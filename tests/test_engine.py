@@ -357,6 +357,31 @@ def test_chunks_and_threads_change_nothing():
     np.testing.assert_array_equal(runs[0].regret, halves)
 
 
+@pytest.mark.parametrize(
+    ("kind", "rule", "limits"),
+    [
+        ("beta", "irs.index", "law"),
+        ("points", "irs.fh", "law"),
+        ("points", "irs.fh", "random delay"),
+        ("points", "irs.v-zero", "budget and horizon"),
+    ],
+)
+def test_paths_are_those_of_one_at_a_time(kind, rule, limits, monkeypatch):
+    """However many futures are copied at a time, as far as those are played."""
+    bandit = bandit_of(kind, limits)
+    drawn = draw_outcomes(bandit, jax.random.key(7), 0, 60).bare()
+    given = (np.asarray(drawn.rewards), streams((0, 1), 3, 0, 60), drawn.delays, drawn.periods)
+    kernel = engine.kernel(find_policy(rule), bandit)
+    together = kernel.paths(*given)
+    monkeypatch.setattr(dispatch, "_BLOCK_BYTES", 1)
+    np.testing.assert_array_equal(together, kernel.paths(*given))
+    np.testing.assert_array_equal(together, kernel.paths(*given, threads=2))
+    if drawn.periods is not None:
+        ends = np.asarray(drawn.periods)
+        assert len(set(ends.tolist())) > 1
+        np.testing.assert_array_equal(np.sum(together >= 0, axis=1), ends)
+
+
 # ---- where there is a kernel, and where it is kept
 
 

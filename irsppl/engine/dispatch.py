@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,9 @@ PARTS: dict[type, Callable[[Any, Situation, Rule], Callable[[limits.Given], Any]
     Sure: lambda *_: lambda given: limits.Sure(0),
     Law: limits.ending,
 }
+
+# Futures that a thread copies at a time.
+_BLOCK_BYTES = 2**22
 
 
 def find_kernel(policy: Policy, bandit: Bandit) -> Kernel | None:
@@ -89,6 +93,12 @@ class _Built:
         with self.lock:
             return self.rule.make(self.state)
 
+    def _parts(self, fields: dict[str, np.ndarray]) -> tuple[Any, Any]:
+        """A rule and a family; fields: those of the family that belong to the rewards it meets."""
+        family = self.family(self._futures(), self.rule.futures)
+        family = family._replace(work=family.work._replace(**fields)) if fields else family
+        return self._rule(), family
+
     def _limits(self, given: limits.Given) -> limits.Limits:
         made = np.empty(self.state.num_arms, np.int64)
         delay, purse, end = (make(given) for make in self.makers)
@@ -96,22 +106,18 @@ class _Built:
 
     def _run(
         self,
+        parts: tuple[Any, Any],
         given: limits.Given,
         seeds: np.ndarray,
         periods: np.ndarray,
-        length: int,
-        fields: dict[str, np.ndarray],
-    ) -> np.ndarray:
-        """fields: those of the family that belong to these rewards."""
+        actions: np.ndarray,
+    ) -> None:
+        """Fills actions [S, T]; parts: a rule and a family, for the calling thread alone."""
         state = self.state
-        actions = np.full((seeds.size, length), -1, np.int16)
-        family = self.family(self._futures(), self.rule.futures)
-        family = family._replace(work=family.work._replace(**fields)) if fields else family
-        parts = (self._rule(), family, self._limits(given))
+        actions[:] = -1
         now = (state.period, state.remaining, state.counts, state.waiting)
         streams = (np.ascontiguousarray(seeds, np.uint64), np.empty(4, np.uint64))
-        play(*parts, *now, given.rewards, periods, *streams, actions)
-        return actions
+        play(*parts, self._limits(given), *now, given.rewards, periods, *streams, actions)
 
     def paths(self, *given: Any, **options: Any) -> np.ndarray:
         return self.played(*given, **options).arms
@@ -136,10 +142,11 @@ class _Built:
             fields["curves"] = self.curves.logs
 
         def given(part: slice) -> limits.Given:
-            # In the thread that plays them: of a quick rule under a law of the horizon a copy takes
+            # As far as it is played, and in the thread that plays it: of a quick rule a copy takes
             # a third of the time. Writable, for numba has another type for arrays that are not.
-            own = np.require(rewards[part], np.float64, ["C", "W"])
-            return limits.Given(own, None if delays is None else delays[part])
+            width = int(self.state.waiting.max()) + int(ends[part].max(initial=0))
+            own = np.require(rewards[part, :, :width], np.float64, ["C", "W"])
+            return limits.Given(own, None if delays is None else delays[part, :, :width])
 
         start = self.start
         if start is not None:  # only the user's model can update the belief
@@ -153,17 +160,27 @@ class _Built:
                 seeds,
                 threads,
             )
+        actions = np.empty((seeds.size, self.state.size), np.int16)
+        # Few enough at a time for what is copied to stay near: fresh memory costs more than play.
+        step = max(1, _BLOCK_BYTES // max(8 * math.prod(rewards.shape[1:]), 1))
+
+        def run(part: slice) -> None:
+            parts = self._parts(fields)
+            for first in range(part.start, part.stop, step):
+                block = slice(first, min(first + step, part.stop))
+                self._run(parts, given(block), seeds[block], ends[block], actions[block])
+
         cuts = np.linspace(0, seeds.size, min(threads, max(seeds.size, 1)) + 1).astype(int)
-
-        def run(part: slice) -> np.ndarray:
-            return self._run(given(part), seeds[part], ends[part], self.state.size, fields)
-
         parts = [slice(*pair) for pair in itertools.pairwise(cuts.tolist())]
         if len(parts) == 1:
-            return Played(run(parts[0]))
-        with ThreadPoolExecutor(len(parts)) as pool:
-            return Played(np.concatenate(list(pool.map(run, parts))))
+            run(parts[0])
+        else:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(run, parts))
+        return Played(actions)
 
     def decisions(self, seeds: np.ndarray) -> np.ndarray:
         ones = np.ones(seeds.size, np.int64)
-        return self._run(limits.Given(np.zeros((1, 1, 1))), seeds, ones, 1, {})[:, 0]
+        actions = np.empty((seeds.size, 1), np.int16)
+        self._run(self._parts({}), limits.Given(np.zeros((1, 1, 1))), seeds, ones, actions)
+        return actions[:, 0]

@@ -257,9 +257,6 @@ def _by_kernel(kernel: Any, bandit: Bandit, threads: int, key: Array, label: str
             for field in (futures.rewards, futures.delays, futures.periods)
         )
         made = kernel.played(rewards, seeds_of(key, label, start, count), delays, periods, threads)
-        if periods is not None:
-            on = np.arange(made.arms.shape[1])[None, :] < periods[:, None]
-            made = made._replace(arms=np.where(on, made.arms, -1))
         return watched(bandit, futures, made.arms) if made.ess is None else made
 
     return play
