@@ -156,14 +156,16 @@ def gain(run):
     """What the second core is worth: the wall time on one core alone, over that on two.
 
     The whole process is held on one core for the former, XLA's threads too. Runs that end within
-    milliseconds are repeated, each one waiting for its threads.
+    milliseconds are repeated, each one waiting for its threads; the more often the quicker they
+    are, because the least counts and a neighbour's work may hide the second core for a second.
     """
-    times = max(1, int(0.2 / timed(run, time.perf_counter)))
+    wall = timed(run, time.perf_counter)
+    times = max(1, int(0.2 / wall))
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return np.nan
     walls = {1: [], 2: []}
-    for _ in range(3):
+    for _ in range(3 if wall > 0.5 else 15):
         for count, own in walls.items():
             hold(cores[:count])
             start = time.perf_counter()
