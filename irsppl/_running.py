@@ -28,24 +28,24 @@ class RunningMean:
         self.count = 0
         self.origin = 0.0  # the first sample: samples that are all alike have no spread at all
         self.factor: np.ndarray | None = None
-        self.squares = self.fourths = np.zeros(())  # of the controls and of their tails, summed
+        self.squares = self.fourths = np.zeros(())  # of the controls, summed
+        self.saturating: Sequence[bool] = ()
 
     def add(
         self,
         samples: np.ndarray,
         controls: Sequence[np.ndarray] = (),
-        tails: Sequence[np.ndarray | None] = (),
+        saturating: Sequence[bool] = (),
     ) -> None:
-        """samples [S], and as many controls [S] as ever before; tails: of each control that samples
-        do not follow where it is extreme, what tells how rare that is [S] (itself, as a rule)."""
+        """samples [S], and as many controls [S] as ever before; saturating: those that samples do
+        not follow where they are extreme."""
+        self.saturating = saturating or [False] * len(controls)
         ones = np.ones(len(samples))
-        known = tails or [None] * len(controls)
-        judged = [np.zeros(len(ones)) if tail is None else tail for tail in known]
         if self.factor is None:
             self.origin = float(samples[0])
         apart = np.asarray(samples, np.float64) - self.origin
         block = np.stack([ones, *controls, apart], axis=1)
-        squares = np.stack([*controls, *judged], axis=1) ** 2 if controls else block[:, 1:-1]
+        squares = block[:, 1:-1] ** 2
         self.squares = self.squares + squares.sum(axis=0)
         self.fourths = self.fourths + (squares**2).sum(axis=0)
         if self.factor is not None:
@@ -69,9 +69,9 @@ class RunningMean:
         # A column that is so far from its mean of zero, or whose spread so few samples make, shows
         # rounding, or lacks events that are too rare to be seen: a fit would not know of them.
         sound = math.sqrt(self.count) * np.abs(factor[0, 1:-1]) < FARTHEST * spreads
-        own = slice(len(spreads))
-        sound &= self.squares[own] ** 2 > _FEWEST * self.fourths[own]
-        sound &= (self.count * self.fourths <= _MOST_KURTOSIS * self.squares**2)[len(spreads) :]
+        sound &= self.squares**2 > _FEWEST * self.fourths
+        tame = self.count * self.fourths <= _MOST_KURTOSIS * self.squares**2
+        sound &= tame | ~np.asarray(self.saturating, bool)
         used = np.flatnonzero((spreads > 1e-12 * norms[1:-1]) & sound & enough)
         scale = np.concatenate([[math.sqrt(self.count)], spreads[used]])
         # Columns of one length. Controls that say the same but for rounding: a fit to the rounding

@@ -279,14 +279,14 @@ class Sampler:
         means = {penalty.label: RunningMean() for penalty in self.sampled}
         regrets = {name: RunningMean() for name in [*exact, *means]}
         for values in blocks:
-            columns, tails = self._columns(values)
+            columns, saturating = self._columns(values)
             for penalty in self.sampled:
-                steady = () if penalty.plain else (columns, tails)
+                steady = () if penalty.plain else (columns, saturating)
                 means[penalty.label].add(values[penalty.label], *steady)
             if self.benchmark is None:
                 for name, running in regrets.items():
                     lost = values["ts"] - exact.get(name, values.get(name))
-                    running.add(lost, columns, tails)
+                    running.add(lost, columns, saturating)
         reports = {penalty.label: penalty.report() for penalty in self.sampled}
         estimates: dict[str, Bound] = {}
         for name in regrets:
@@ -298,10 +298,8 @@ class Sampler:
             estimates[name] = Bound(name, mean, error, *regret, fitted=reports.get(name, {}))
         return estimates
 
-    def _columns(
-        self, values: dict[str, np.ndarray]
-    ) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-        """Control variates, each of mean zero, and the tails of those that saturate."""
+    def _columns(self, values: dict[str, np.ndarray]) -> tuple[list[np.ndarray], list[bool]]:
+        """Control variates, each of mean zero, and which of them saturate."""
         columns = [values[name] - mean for name, mean in self.controls.items()]
         within = set_controls(self.bandit)
         columns += [values[control.of] - values[control.label] for control in within]
@@ -310,12 +308,9 @@ class Sampler:
             known = mean_controls(self.bandit)
             columns += [values[control.label] - mean for control, mean in known.items()]
         own = {n: m for p in self.sampled for n, m in p.steadied_by(self.bandit).items()}
-        judges = {n: j for p in self.sampled for n, j in p.saturating().items()}
-        tails: list[np.ndarray | None] = [None] * len(columns)
-        tails += [
-            values.get(judges[name], values[name]) if name in judges else None for name in own
-        ]
-        return columns + [values[name] - mean for name, mean in own.items()], tails
+        which = frozenset[str]().union(*(p.saturating() for p in self.sampled))
+        saturating = [False] * len(columns) + [name in which for name in own]
+        return columns + [values[name] - mean for name, mean in own.items()], saturating
 
 
 def inner_values(

@@ -69,19 +69,7 @@ def test_what_leave_one_out_penalties_charge_in_all_is_such_a_column():
     bandit = irsppl.Bandit(irsppl.GammaPoisson([1.0, 2.0, 0.3], [1.0, 2.0, 0.2]), 4)
     penalty = irsppl.VSolo(scale=0.6)
     sampler = Sampler(bandit, [penalty], {}, None, False, None)
-    values = sampler.values(jax.random.key(0), 20)
-    columns, tails = sampler._columns(values)
-    ((charged, tail),) = (pair for pair in zip(columns, tails, strict=True) if pair[1] is not None)
+    columns, saturating = sampler._columns(sampler.values(jax.random.key(0), 20))
+    (charged,) = (c for c, ends in zip(columns, saturating, strict=True) if ends)
     assert len(columns) > 1
-    np.testing.assert_array_equal(charged, values[penalty._sum])
-    np.testing.assert_array_equal(tail, charged)
-
-
-def test_what_long_futures_charge_is_judged_by_the_period():
-    """Twenty times as many samples would be needed where a law of the horizon let it look rare."""
-    errors = {}
-    for name, horizon in {"law": np.linspace(1, 0.01, 100), "known": 50}.items():
-        bandit = irsppl.Bandit(irsppl.BetaBernoulli([1] * 5, [1] * 5), horizon)
-        bound = irsppl.bound(bandit, "irs.v-solo", key=0, num_samples=4000)
-        errors[name] = bound.stderr
-    assert errors["law"] < 3 * errors["known"]
+    np.testing.assert_array_equal(charged, sampler.values(jax.random.key(0), 20)[penalty._sum])

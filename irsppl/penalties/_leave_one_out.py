@@ -119,8 +119,6 @@ class LeaveOneOut(Penalty):
             view = self.view(bandit, part)
             values, _, sums = self.solve(bandit, view)
             columns = {c.label: c.of(view) for c in controls(bandit, self.levels)}
-            if part.periods is not None:
-                columns[self._rate] = sums / np.maximum(np.asarray(part.periods), 1)
             parts.append({self.label: values, self._sum: sums, **columns})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -128,18 +126,13 @@ class LeaveOneOut(Penalty):
     def _sum(self) -> str:
         return f"{self.label}: sum of penalties"
 
-    @property
-    def _rate(self) -> str:
-        return f"{self.label}: penalties by the period"
-
     def steadied_by(self, bandit: Bandit) -> dict[str, float]:
         known = known_means(bandit, self.levels)
         return {self._sum: 0.0, **{control.label: mean for control, mean in known.items()}}
 
-    def saturating(self) -> dict[str, str]:
-        # A plan goes elsewhere before it pays all that a rare, excellent future would charge. Long
-        # futures charge more than short ones, and are not rare: it is judged by the period.
-        return {self._sum: self._rate}
+    def saturating(self) -> frozenset[str]:
+        # A plan goes elsewhere before it pays all that a rare, excellent future would charge.
+        return frozenset({self._sum})
 
 
 # ---- pilots

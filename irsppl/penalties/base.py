@@ -120,10 +120,9 @@ class Relaxation(Column):
         """Columns of `batch` with known means, which serve as control variates."""
         return {}
 
-    def saturating(self) -> dict[str, str]:
-        """Those of them that values do not follow where they are extreme, and the columns of
-        `batch`, where there are such, that tell how rare that is."""
-        return {}
+    def saturating(self) -> frozenset[str]:
+        """Those of them that values do not follow where they are extreme."""
+        return frozenset()
 
     def fitted(
         self, bandit: Bandit, draw: Callable[[int, int], Outcome], known: dict[str, float]
