@@ -73,3 +73,30 @@ def test_what_leave_one_out_penalties_charge_in_all_is_such_a_column():
     (charged,) = (c for c, ends in zip(columns, saturating, strict=True) if ends)
     assert len(columns) > 1
     np.testing.assert_array_equal(charged, sampler.values(jax.random.key(0), 20)[penalty._sum])
+
+
+def test_a_column_with_heavy_tails_serves_where_samples_follow_it_there():
+    rng = np.random.default_rng(8)
+    tails = rng.normal(size=20_000) ** 3  # of kurtosis 46
+    noise = rng.normal(size=20_000)
+
+    def error(samples, count):
+        running = RunningMean()
+        for block in np.split(np.arange(count), 4):
+            running.add(samples[block], [tails[block]], [True])
+        return running.mean_error()[1] * math.sqrt(count)
+
+    follows, saturates = noise + tails, noise + np.clip(tails, None, 6)
+    few = (noise + tails)[:2000].std()
+    assert error(follows, 20_000) == pytest.approx(1, rel=0.05)
+    assert error(saturates, 20_000) == pytest.approx(saturates.std(), rel=1e-3)  # left out
+    assert error(follows, 2000) == pytest.approx(few, rel=1e-3)  # too few to know
+
+
+def test_long_futures_charge_more_and_are_no_rarity():
+    """Five times the error where a law of the horizon lets what is charged in all look rare."""
+    errors = {}
+    for name, horizon in {"law": np.linspace(1, 0.01, 100), "known": 50}.items():
+        bandit = irsppl.Bandit(irsppl.BetaBernoulli([1] * 5, [1] * 5), horizon)
+        errors[name] = irsppl.bound(bandit, "irs.v-solo", key=0, num_samples=4000).stderr
+    assert errors["law"] < 3 * errors["known"]
