@@ -17,7 +17,7 @@ _MOST_KURTOSIS = 15
 # More is allowed where so many samples show the tails, and that they follow the column there: by
 # E[x^2 e^2] / (E[x^2] E[e^2]), e being what the fit leaves of them (1 where it tells nothing of x).
 _SAMPLES_PER_KURTOSIS = 100
-_MOST_LEFT_IN_TAILS = 8
+_MOST_LEFT_IN_TAILS = 20
 
 
 class RunningMean:
