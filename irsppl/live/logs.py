@@ -17,6 +17,7 @@ from irsppl.live.decide import Plan, decide, plan_for
 from irsppl.live.journal import Event
 from irsppl.live.models import Library
 from irsppl.live.state import State, fold
+from irsppl.penalties import reward_sds
 from irsppl.policies import find_policy
 
 COLUMNS = ("decision", "period", "asked_at", "arm", "label", "propensity", "reward", "told_at")
@@ -136,6 +137,7 @@ def evaluate(
     plan = None if policy is None else plan_for(policy, seed, 0.0, start)
     state = State(start, library)
     rows: list[tuple[float, float, float, float]] = []  # weight, reward, q of the arm, q of target
+    played: list[int] = []
     left_out, unseen = 0, 0.0
     for place, event in enumerate(events):
         if event.kind == "ask" and event.period in final:
@@ -148,6 +150,7 @@ def evaluate(
                 assert reward is not None
                 weight = float(shares[event.arm]) / event.propensity
                 rows.append((weight, reward, float(means[event.arm]), float(shares @ means)))
+                played.append(event.arm)
                 unseen += 0.0 if made_by is None else _out_of_reach(made_by, state, shares)
             else:
                 left_out += 1
@@ -171,7 +174,10 @@ def evaluate(
             'much as the others, "dr" what was believed of them',
             stacklevel=3,
         )
-    return _estimates(np.array(rows), left_out, unseen)
+    table = np.array(rows)
+    spread = reward_sds(state.held.current())[played]
+    squares = spread**2 + (_means(state)[played] - table[:, 2]) ** 2
+    return _estimates(table, squares, left_out, unseen)
 
 
 def _out_of_reach(plan: Plan, state: State, target: np.ndarray) -> float:
@@ -189,8 +195,9 @@ def _means(state: State) -> np.ndarray:
 
 
 def _estimates(
-    rows: Float[np.ndarray, "n 4"], left_out: int, unseen: float
+    rows: Float[np.ndarray, "n 4"], squares: Float[np.ndarray, " n"], left_out: int, unseen: float
 ) -> dict[str, OffPolicy]:
+    """squares: what is believed in the end of (reward - q of the arm)^2, before it was seen."""
     weight, reward, q_played, q_target = rows.T
     many = len(rows)
     plain = weight * reward
@@ -198,16 +205,20 @@ def _estimates(
 
     total = weight.mean()
 
-    def error(terms: np.ndarray) -> float:
+    # A few rewards that happen to be alike, as rare ones are, show no error. What was believed of
+    # them does: if rightly, this is the error of the weighted rewards beyond it.
+    believed = float(np.sqrt((weight**2 * squares).sum())) / many
+
+    def error(terms: np.ndarray, least: float = 0.0) -> float:
         # A log that never played what the target plays tells nothing of it, nor of how far off the
         # estimate is: terms that are all 0 would make that 0.
-        return float(terms.std(ddof=1) / np.sqrt(many)) if total > 0 else float("nan")
+        found = float(terms.std(ddof=1) / np.sqrt(many))
+        return max(found, least) if total > 0 else float("nan")
 
     def spread(centre: float) -> float:
-        # A few rewards that happen to be alike show no error. What was believed of them does: if
-        # rightly, what they were beyond it is uncorrelated with it, and the two errors add up.
-        parts = weight * (reward - q_played), weight * (q_played - centre)
-        return max(error(parts[0] + parts[1]), math.hypot(*map(error, parts)))
+        # What rewards were beyond what was believed is uncorrelated with it: the errors add up.
+        beyond, rest = weight * (reward - q_played), weight * (q_played - centre)
+        return max(error(beyond + rest), math.hypot(error(beyond, believed), error(rest)))
 
     worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
@@ -215,5 +226,5 @@ def _estimates(
     return {
         "ips": OffPolicy("inverse propensity", float(plain.mean()), spread(0.0), *told),
         "snips": OffPolicy("self-normalised", float(ratio), spread(ratio) / total, *told),
-        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), *told),
+        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust, believed), *told),
     }
