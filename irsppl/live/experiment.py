@@ -124,9 +124,9 @@ class Experiment(Kept):
     ) -> Experiment:
         """The experiment at `where`, as far as it has come.
 
-        model: the file with the arms' NumPyro functions, where the experiment has such arms. A file
-        that has changed since is refused, unless `accept_changed_model`: then all rewards so far
-        are taken into account anew, under the changed model.
+        model: the file with the arms' NumPyro functions, where the experiment has such arms, and
+        only there. A file that has changed since is refused, unless `accept_changed_model`: then
+        all rewards so far are taken into account anew, under the changed model.
         """
         place = store.Store(where)
         try:
