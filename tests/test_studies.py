@@ -75,6 +75,53 @@ def test_a_second_run_computes_nothing_and_says_the_same(done):
     same(done.data, again.data)
 
 
+def test_pictures_are_drawn_where_one_is_missing_or_older_than_its_data(
+    done, tmp_path, monkeypatch
+):
+    shutil.copytree(done.folder, tmp_path / "small")
+    drawn, data = [], tmp_path / "small" / "data.nc"
+    monkeypatch.setattr(
+        report, "figure_files", lambda _: drawn.append(1) or {"png": b"", "svg": b""}
+    )
+    monkeypatch.setattr(report, "narrow_figure", lambda _: b"")
+
+    def draws(*replications):
+        drawn.clear()
+        assert run_study(small(), *replications, out=tmp_path).computed == 0
+        return bool(drawn)
+
+    before = data.stat().st_mtime_ns
+    assert not draws() and not draws() and data.stat().st_mtime_ns == before
+    for name in ("figure.png", "figure.svg", "report.html"):
+        (tmp_path / "small" / name).unlink()
+        assert draws() and not draws()
+        os.utime(tmp_path / "small" / name, ns=(before, before))
+        assert draws() and not draws()
+    assert draws(30) and not draws(30)  # whole blocks of 10: nothing is computed
+    assert draws() and not draws()
+    data.write_bytes(data.read_bytes()[:-1])
+    assert draws() and not draws()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_how_a_run_is_repeated_is_how_it_was_run(tmp_path):
+    study = small(horizons=(), policies=("greedy",), penalties=("ts",))
+    result = run_study(study, 10, tmp_path, key=7)
+    shown = (result.folder / "report.html").read_text()
+    assert "irsppl study small.py --replications 10 --seed 7<" in shown
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_figures_beside_the_paper_are_not_left_over_from_another_run(tmp_path):
+    study = dataclasses.replace(
+        STUDIES["worked_example"], horizons=(), policies=("greedy",), penalties=("ts",)
+    )
+    table = run_study(study, 10, tmp_path, compare=True).folder / "compare.md"
+    assert "10 replications" in table.read_text()
+    run_study(study, 20, tmp_path)
+    assert "20 replications" in table.read_text()
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_fresh_run_gives_identical_arrays(done, tmp_path):
     same(done.data, run_study(small(), out=tmp_path, block=10).data)
@@ -227,7 +274,7 @@ def test_files_and_table(done):
     }
     assert wanted <= names and not any(name.endswith(".tmp") for name in names)
     shown = (done.folder / "report.html").read_text()
-    assert "data:image/png" in shown and "irsppl study small" in shown
+    assert "data:image/png" in shown and "irsppl study small.py --replications 40<" in shown
     assert not re.search(r'(src|href)="(?!data:)', shown) and "<script" not in shown
     table = study_table(done.data)
     value = done.data["value"].sel(horizon=6, policy="greedy").mean().item()

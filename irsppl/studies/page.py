@@ -21,6 +21,7 @@ from irsppl._html import table as html_table
 from irsppl.beliefs import Belief, Conjugate
 from irsppl.certificates import FEWEST
 from irsppl.studies.gather import measured
+from irsppl.studies.named import STUDIES
 from irsppl.studies.study import Study
 
 _PACKAGES = ("irsppl", "jax", "numpyro", "numba", "numpy", "xarray")
@@ -178,10 +179,14 @@ def _repeat(study: Study, data: xr.Dataset) -> str:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    command = f"irsppl study {study.name} --replications {data.attrs['replications']}"
+    own = study.name not in STUDIES  # known by its file alone
+    seed = f" --seed {data.attrs['key']}" if data.attrs["key"] else ""
+    command = f"irsppl study {study.name}{'.py' if own else ''}"
+    command += f" --replications {data.attrs['replications']}{seed}"
     versions = ", ".join(f"{name} {number}" for name, number in found.items())
     return (
-        f"<pre>{text(command)}</pre><p>or <code>irsppl.studies.run_study</code> with the same "
+        f"<pre>{text(command)}</pre><p>{'(the file that defines the study) ' if own else ''}"
+        "or <code>irsppl.studies.run_study</code> with the same "
         "study. The seed and all that the numbers depend on are in manifest.json beside this "
         "file.</p>"
         f"<p>Made with {text(versions)}.</p>"
