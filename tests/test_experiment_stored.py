@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from irsppl.live import codec
+from irsppl.live import codec, kept
 from irsppl.live.state import fold
 from irsppl.policies import find_policy
 
@@ -290,6 +290,18 @@ def test_particles_are_joined_and_parted(two_functions):
     for name in ("mu", "part", "step", "inflation", "poor"):
         np.testing.assert_array_equal(getattr(ends, name)[1], getattr(new, name)[0])
     assert restricted(three, [1, 0]).groups == ((1, 0),)
+
+
+def test_what_changes_nothing_does_not_meet_the_snapshot_of_another_process(where, monkeypatch):
+    """A second process that had not reached the moment of a snapshot, which the first one wrote."""
+    monkeypatch.setattr(kept, "_SNAPSHOT_EVENTS", 5)
+    with irsppl.Experiment.create(where, bernoulli(), "greedy") as one:
+        with irsppl.Experiment.open(where) as two:
+            made = one.ask(4)
+            one.tell(made[0].id, 1)
+            two.tell(made[0].id, 1)
+            assert two.expire(after=3600) == [] and two.pending == one.pending
+        assert one.status()["events"] == 5
 
 
 def test_looking_while_several_are_written_together(where):

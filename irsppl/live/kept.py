@@ -168,8 +168,9 @@ class Kept:
 
     def _append(self, tx: Any, *events: Event) -> None:
         """Events that are in the state, into the journal."""
-        if events:
-            store.append(tx, list(events))
+        if not events:  # there may be a snapshot of this state already, by another process
+            return
+        store.append(tx, list(events))
         if self._now.seq >= self._next_snapshot:
             self._snapshot(tx)
 
