@@ -14,6 +14,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 import sys
 import tempfile
@@ -184,7 +185,7 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "bounds": {name: {n: getattr(b, n) for n in figures} for name, b in bounds.items()},
         "tightest": bounds.tightest.penalty,
     }
-    if args.out:
+    if args.out is not None:
         _keep(args, lambda path: write_atomically(path, (_json(result) + "\n").encode()))
 
     def cell(value: float, stderr: float, exact: bool) -> str:
@@ -213,7 +214,7 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     table = summary(data)
     root = math.sqrt(data.sizes["replication"])
     result = _instance(args, bandit) | {"replications": args.replications, "policies": {}}
-    if args.truth:
+    if truth is not None:
         result["truth"] = data["true_mean"].values.tolist()
     for name, row in table.iterrows():
         one = data.sel(policy=name)
@@ -228,7 +229,7 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         }
         if args.per_period:
             result["policies"][name]["period_regret"] = one["period_regret"].values.tolist()
-    if args.out:
+    if args.out is not None:
         _keep(args, lambda path: write_netcdf(data, path))
     rows = [
         [
@@ -257,7 +258,7 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     study = find_study(args.study)
     if study.left_out:
         _note(f"left out, because this version does not have them: {', '.join(study.left_out)}")
-    with connected(args.dask) if args.dask else contextlib.nullcontext() as client:
+    with connected(args.dask) if args.dask is not None else contextlib.nullcontext() as client:
         options = {"compare": args.compare, "shared_stream": args.shared_stream, "client": client}
         result = run_study(study, args.replications, args.out, args.seed, **options)
     data, folder = result.data, result.folder
@@ -327,7 +328,7 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
     if text is None:
         return None
     try:
-        return [float(part) for part in text.replace(",", " ").split()]
+        return [float(part) for part in re.split(r"\s*,\s*|\s+", text.strip())]
     except ValueError:
         raise ValueError(f"{name} must be numbers such as 0.2,0.7, got {text!r}") from None
 
@@ -339,7 +340,7 @@ def _check_out(args: argparse.Namespace) -> None:
     """Refuse a file that cannot be written before any work is done for it."""
     from irsppl.studies.store import check_writable
 
-    if args.out:
+    if args.out is not None:
         try:
             check_writable(pathlib.Path(args.out))
         except ValueError as error:
