@@ -44,6 +44,9 @@ exponential(shape,rate), nig(mean,precision,shape,rate); x10 repeats an arm ten 
 """
 
 
+_SMALL = re.compile(r"-[\d.]+e[+-]?\d+", re.IGNORECASE)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {_one_line(message)} (see {self.prog} --help)\n")
@@ -428,7 +431,9 @@ _COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    # argparse would take "-1e-3" for an option.
+    arguments = [f" {text}" if _SMALL.fullmatch(text) else text for text in given]
     if "--truth" in arguments[:-1]:  # argparse would take "-1,2" for an option
         i = arguments.index("--truth")
         arguments[i : i + 2] = [f"--truth={arguments[i + 1]}"]

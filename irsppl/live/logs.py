@@ -225,6 +225,6 @@ def _estimates(
     told = many, worth, left_out, unseen
     return {
         "ips": OffPolicy("inverse propensity", float(plain.mean()), spread(0.0), *told),
-        "snips": OffPolicy("self-normalised", float(ratio), spread(ratio) / total, *told),
+        "snips": OffPolicy("self-normalised", float(ratio), float(spread(ratio) / total), *told),
         "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust, believed), *told),
     }
