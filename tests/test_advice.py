@@ -115,6 +115,12 @@ def test_advice_says_what_it_should():
     assert set(told.to_dict()) >= {"loss", "share", "text", "history", "arms"}
 
 
+def test_advice_rests_on_samples_enough_for_a_standard_error():
+    """Two futures of one Bernoulli pull are alike half of the time."""
+    with pytest.raises(ValueError, match="num_samples must be at least 30, got 2"):
+        advice.advise(bernoulli(), num_samples=2)
+
+
 def test_advice_under_constraints():
     belief = irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5])
     late = irsppl.Bandit(belief, T, delay=4).pull(0).pull(1)

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_key
+from irsppl._checks import MOST_FUTURES, as_count, as_key
 from irsppl.bandit import Bandit
 from irsppl.beliefs import Belief, InKernels
 from irsppl.bounds import Bounds, bound
-from irsppl.certificates import APPROXIMATE, default_penalties
+from irsppl.certificates import APPROXIMATE, FEWEST, default_penalties
 from irsppl.inner import knapsack
 from irsppl.inner.cpu import families
 from irsppl.penalties.base import total_weight
@@ -122,7 +122,9 @@ def advise(
     key = as_key(key)
     stop = stopping(bandit, key)
     draws, mean, chosen, value = stop.draws, stop.mean, stop.arm, stop.value
-    if num_samples is None:
+    if num_samples is not None:  # the loss rests on the standard error
+        num_samples = as_count("num_samples", num_samples, FEWEST, MOST_FUTURES)
+    else:
         num_samples = int(np.clip(_REWARDS // (bandit.num_arms * int(bandit.remaining)), 100, 4000))
     bounded = bandit if bounded is None else bounded
     most = bound(bounded, default_penalties(bounded), jax.random.fold_in(key, 1), num_samples)
