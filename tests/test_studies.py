@@ -148,6 +148,19 @@ def test_blocks_give_the_numbers_of_one_long_simulation(done):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_seed_taken_from_a_clock_is_that_of_policies_and_bounds(tmp_path):
+    """Beyond 32 bits, of which bounds took the low ones: those of another seed."""
+    key, study = 2**60 + 5, small(horizons=(), policies=("greedy",), penalties=("irs.v-zero",))
+    data = run_study(study, 40, tmp_path, key, block=10).data.isel(horizon=0)
+    bound = irsppl.bound(study.bandit(), "irs.v-zero", key=key, num_samples=40)
+    np.testing.assert_array_equal(data["inner_value"][0], bound.samples)
+    played = irsppl.simulate(study.bandit(), "greedy", key=key, num_replications=40)
+    np.testing.assert_array_equal(data["regret"][0], played["regret"][0])
+    with pytest.raises(ValueError, match="key must be at most 9,223,372,036,854,775,807"):
+        run_study(study, 40, tmp_path, 2**63)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_more_replications_go_on_from_those_there_are(tmp_path):
     fewer = run_study(small(), 20, tmp_path / "a", block=10)
     more = run_study(small(), 40, tmp_path / "a", block=10)

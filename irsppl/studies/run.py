@@ -70,7 +70,7 @@ def run_study(
     study = find_study(study)
     wanted = study.replications if replications is None else replications
     replications = as_count("replications", wanted, minimum=2, maximum=MOST_FUTURES)
-    key = as_count("key", key, minimum=0)
+    key = as_count("key", key, minimum=0, maximum=2**63 - 1)  # files keep it in 64 bits
     block = None if block is None else as_count("block", block, minimum=2)
     check_run(progress, workers)
     check_client(client)
