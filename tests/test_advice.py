@@ -4,6 +4,7 @@ import math
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -307,6 +308,53 @@ def test_what_is_believed_of_the_next_reward():
     assert reward_sds(irsppl.DirichletCategorical(alpha, values)) == pytest.approx(wanted, rel=1e-5)
     two = irsppl.LinearGaussian(features=[[1, 0], [1, 2]], mean=[0, 0], cov=np.eye(2), noise_sd=0.5)
     assert reward_sds(two) == pytest.approx(np.sqrt([1.25, 5.25]), rel=0.03)  # 512 draws of noise
+
+
+class Coin:
+    """An agent: what it has been told is all it knows."""
+
+    def pull(self):
+        return 0
+
+    def update(self, arm, reward):
+        pass
+
+
+def test_functions_of_any_kind_are_asked_at_each_moment(tmp_path):
+    bandit = irsppl.Bandit(irsppl.BetaBernoulli([1.0, 1.1, 1.2], [1.0, 1.0, 1.0]), 40)
+    rng = np.random.default_rng(0)
+    with irsppl.Experiment.create(tmp_path / "a.db", bandit, "ts", seed=1, floor=0.1) as log:
+        for _ in range(24):
+            decision = log.ask()
+            log.tell(decision.id, int(rng.random() < 0.5))
+
+        def best(key, bandit):  # NumPy: JAX cannot trace it
+            return int(np.argmax(np.asarray(bandit.belief.predictive_mean())))
+
+        assert log.evaluate(best) == log.evaluate("greedy")
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        tossed = log.evaluate(lambda key, bandit: int(np.random.randint(3)))  # noqa: NPY002
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+        assert tossed == log.evaluate(lambda key, bandit: int(np.random.randint(3)))  # noqa: NPY002
+        alike, one = log.evaluate([1 / 3] * 3)["ips"], log.evaluate("0")["ips"]
+        assert tossed["ips"].effective > (alike.effective + one.effective) / 2
+        for arm, told in (
+            (-1, "play may stop only"),
+            (7, "arms are 0 to 2"),
+            (0.5, "whole number"),
+        ):
+            for function in (
+                lambda key, bandit, arm=arm: arm,
+                lambda *_, arm=arm: jnp.asarray(arm),
+            ):
+                with pytest.raises(ValueError, match=told):
+                    log.evaluate(function)
+        with pytest.raises(ValueError, match="has not been told of this log"):
+            log.evaluate(irsppl.policies.from_agent(Coin()))
+        with pytest.raises(ValueError, match="seed must be"):
+            log.evaluate("ts", seed=-1)
+        with pytest.raises(ValueError, match="level must"):
+            one.interval("0.9")
 
 
 def test_decisions_before_an_arm_came_and_after_it_left_do_not_count(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from irsppl._checks import as_count
 from irsppl.bandit import Bandit
 from irsppl.live.beliefs import HostBelief
 from irsppl.live.decide import Plan, decide, plan_for
@@ -18,7 +20,7 @@ from irsppl.live.journal import Event
 from irsppl.live.models import Library
 from irsppl.live.state import State, fold
 from irsppl.penalties import reward_sds
-from irsppl.policies import find_policy
+from irsppl.policies import AgentPolicy, find_policy
 
 COLUMNS = ("decision", "period", "asked_at", "arm", "label", "propensity", "reward", "told_at")
 
@@ -86,7 +88,8 @@ class OffPolicy:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval, Student's t with as many degrees as effective decisions less one."""
-        if not 0 < level < 1:
+        number = isinstance(level, numbers.Real) and not isinstance(level, bool)
+        if not (number and 0 < level < 1):
             raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
         from scipy.special import stdtrit
 
@@ -113,7 +116,7 @@ def evaluate(
     have played at each moment of the log. made_by: how the log's decisions were made; without it
     every arm is taken to have had a chance.
     """
-    policy, fixed = None, None
+    policy, fixed, seed = None, None, as_count("seed", seed, 0, 2**63 - 1)
     if isinstance(target, str) and target in labels:
         fixed = np.eye(len(labels))[list(labels).index(target)]
     elif isinstance(target, Mapping):
@@ -124,7 +127,12 @@ def evaluate(
     elif isinstance(target, list | tuple | np.ndarray):
         fixed = np.asarray(target, float)
     else:
-        policy = find_policy(target)
+        policy = find_policy(target, start)
+        if isinstance(policy, AgentPolicy):
+            raise ValueError(
+                "target must be a policy or a function that goes by the bandit: an agent goes by "
+                "what it was told, and has not been told of this log"
+            )
     if fixed is not None and (
         fixed.shape != (len(labels),)
         or not np.all(np.isfinite(fixed) & (fixed >= 0))
