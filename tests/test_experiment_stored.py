@@ -11,6 +11,7 @@ import pytest
 
 import irsppl
 from irsppl.live import codec, kept
+from irsppl.live.errors import InputError
 from irsppl.live.state import fold
 from irsppl.policies import find_policy
 
@@ -44,6 +45,22 @@ def test_every_belief_survives(name, where):
         with irsppl.Experiment.open(where) as from_snapshot:
             same(from_snapshot.bandit, held)
         assert experiment.explain(decision.id)["replayed"]
+
+
+@pytest.mark.parametrize("name", ["normal-normal", "linear-gaussian"])
+def test_a_reward_that_no_belief_can_hold_is_refused(name, where):
+    """As `Bandit.pull` does, and with the same words; over HTTP an InputError is told."""
+    bandit = irsppl.Bandit(CLOSED[name](), T)
+    with irsppl.Experiment.create(where, bandit, "greedy") as experiment:
+        made = experiment.ask(2)
+        for reward in (1e25, -1e39):
+            for told in (lambda r: bandit.pull(0, r), lambda r: experiment.tell(made[0].id, r)):
+                with pytest.raises(ValueError, match=r"at most 1\.8e\+19 in size") as refused:
+                    told(reward)
+            assert isinstance(refused.value, InputError)
+        assert experiment.status()["told"] == 0
+        experiment.tell(made[0].id, 1.0)
+        assert experiment.status()["told"] == 1
 
 
 MODEL = """
