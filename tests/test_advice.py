@@ -122,6 +122,16 @@ def test_advice_rests_on_samples_enough_for_a_standard_error():
         advice.advise(bernoulli(), num_samples=2)
 
 
+@pytest.mark.filterwarnings("ignore:the mean reward of arm 0 has an infinite variance")
+def test_advice_where_a_mean_has_no_variance():
+    """Stopping is a policy: no bound lies below what it earns, as a sampled one did here, by two
+    standard errors, so that stopping was said to cost 0 at most."""
+    belief = irsppl.GammaExponential([1.2, 4.0], [1.0, 1.0])
+    told = advice.advise(irsppl.Bandit(belief, 8), num_samples=1000)
+    assert told.bound_stderr == 0 and told.loss == pytest.approx(told.bound - told.value)
+    assert told.value == pytest.approx(40, rel=1e-5) and told.loss > 0
+
+
 def test_advice_under_constraints():
     belief = irsppl.BetaBernoulli([3.0, 1.0, 1.5], [1.0, 1.0, 2.5])
     late = irsppl.Bandit(belief, T, delay=4).pull(0).pull(1)

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 
 from irsppl._checks import MOST_FUTURES, as_count, as_key
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief, InKernels
-from irsppl.bounds import Bounds, bound
+from irsppl.beliefs import Belief, ExactLaws, InKernels
+from irsppl.bounds import Bound, Bounds, bound
 from irsppl.certificates import APPROXIMATE, FEWEST, default_penalties
 from irsppl.inner import knapsack
 from irsppl.inner.cpu import families
@@ -128,7 +128,7 @@ def advise(
         num_samples = int(np.clip(_REWARDS // (bandit.num_arms * int(bandit.remaining)), 100, 4000))
     bounded = bandit if bounded is None else bounded
     most = bound(bounded, default_penalties(bounded), jax.random.fold_in(key, 1), num_samples)
-    most = most.tightest if isinstance(most, Bounds) else most
+    most = _tightest(bounded.belief, most) if isinstance(most, Bounds) else most
     arms = described(bandit.arm_labels, mean, draws)
     return Advice(
         period=int(bandit.period),
@@ -145,6 +145,15 @@ def advise(
         history=history,
         approximate=most.approximate,
     )
+
+
+def _tightest(belief: Belief, bounds: Bounds) -> Bound:
+    """The exact ones serve where a mean has no variance: samples seldom show what it can be, so
+    that their average, and its error, come out too small, even below what stopping earns."""
+    exact = [found for found in bounds.values() if found.exact]
+    if exact and isinstance(belief, ExactLaws) and belief.without_variance():
+        return min(exact, key=lambda found: found.value)
+    return bounds.tightest
 
 
 def described(
