@@ -329,6 +329,15 @@ def test_exact_is_what_was_not_sampled(done):
     assert not len(certificates(alike.assign_attrs(replications=29)))
 
 
+def test_certificates_go_by_a_bound_that_is_surely_low(done):
+    """Of a mean without variance the least estimate lay far below what policies earn."""
+    data, row = done.data.copy(deep=True), {"penalty": "irs.v-zero"}
+    data["bound"].loc[row] = data["bound"].sel(penalty="irs.ff") - 0.5
+    for error, penalty in ((0.2, "irs.v-zero"), (0.3, "irs.ff")):
+        data["bound_stderr"].loc[row] = error
+        assert certificates(data).attrs["penalty"] == penalty
+
+
 def test_the_limit_of_a_share_minds_the_error_of_the_bound(done):
     """share = 1 - gap / bound: where only the bound is uncertain, by gap / bound of its error."""
     data = done.data.copy()
