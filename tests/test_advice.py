@@ -6,6 +6,8 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 from scipy.optimize import linprog
@@ -291,8 +293,13 @@ def test_rewards_too_rare_to_be_seen_do_not_make_an_estimate_sure():
     assert np.mean(covered, axis=0).min() >= 0.9
 
 
+def wins(reward=None):
+    skill = numpyro.sample("skill", dist.Normal(0.0, 1.5))
+    numpyro.sample("reward", dist.Bernoulli(logits=skill), obs=reward)
+
+
 def test_what_is_believed_of_the_next_reward():
-    """Its standard deviation by SciPy, and by draws where there is no closed form."""
+    """Its standard deviation by SciPy."""
     numbers = {
         irsppl.BetaBernoulli: ([2.0, 0.5], [3.0, 9.0]),
         irsppl.NormalNormal: ([0.0, 1.0], [0.5, 2.0], [3.0, 0.1]),
@@ -317,7 +324,9 @@ def test_what_is_believed_of_the_next_reward():
     wanted = np.sqrt(share @ values**2 - (share @ values) ** 2)
     assert reward_sds(irsppl.DirichletCategorical(alpha, values)) == pytest.approx(wanted, rel=1e-5)
     two = irsppl.LinearGaussian(features=[[1, 0], [1, 2]], mean=[0, 0], cov=np.eye(2), noise_sd=0.5)
-    assert reward_sds(two) == pytest.approx(np.sqrt([1.25, 5.25]), rel=0.03)  # 512 draws of noise
+    assert reward_sds(two) == pytest.approx(np.sqrt([1.25, 5.25]), rel=1e-6)
+    points = irsppl.from_numpyro(wins, num_arms=2)
+    assert reward_sds(points) == pytest.approx([0.5, 0.5], rel=1e-5)
 
 
 class Coin:

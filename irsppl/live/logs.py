@@ -70,12 +70,13 @@ def open_bandit(log: Any, num_arms: int) -> dict[str, Any]:
 class OffPolicy:
     """Mean reward per decision of another policy, estimated from the log.
 
-    effective: decisions that the weights are worth, (sum w)^2 / sum w^2. Where it is 0, the log has
-    played nothing of what the target plays: stderr and interval are not numbers then. left_out:
-    decisions with a reward that are not used, because an arm of the target was not open then: not
-    added yet, or retired. unseen: the target's probability of arms that the log could not have
-    played then, its mean over decisions. Above 0 nothing is unbiased: "ips" counts those arms as
-    earning nothing, "snips" as much as the others, "dr" what was believed.
+    stderr: at least what it would be were the belief right. effective: decisions that the weights
+    are worth, (sum w)^2 / sum w^2. Where it is 0, the log has played nothing of what the target
+    plays: stderr and interval are not numbers then. left_out: decisions with a reward that are not
+    used, because an arm of the target was not open then: not added yet, or retired. unseen: the
+    target's probability of arms that the log could not have played then, its mean over decisions.
+    Above 0 nothing is unbiased: "ips" counts those arms as earning nothing, "snips" as much as the
+    others, "dr" what was believed.
     """
 
     method: str

@@ -57,6 +57,8 @@ def reward_sds(belief: beliefs.Belief) -> np.ndarray:
     if isinstance(belief, PointBelief) and belief.is_binary:
         mean = host64(belief.predictive_mean())
         return np.sqrt(mean * (1 - mean))
+    if isinstance(belief, beliefs.LinearGaussian):
+        return np.hypot(sd, host64(belief.noise_sd))
     return np.hypot(sd, reward_noise(belief))
 
 
