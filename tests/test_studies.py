@@ -28,7 +28,7 @@ from irsppl.studies.named import _existing
 from irsppl.studies.page import certificates
 from irsppl.studies.report import table_text
 from irsppl.studies.run import _Runner
-from irsppl.studies.store import Store
+from irsppl.studies.store import Store, alone
 
 from . import crashes
 
@@ -226,6 +226,17 @@ def test_a_damaged_chunk_is_computed_again_and_only_that(done, tmp_path):
     repaired = run_study(small(), out=tmp_path, block=10)
     assert repaired.computed == 4
     same(done.data, repaired.data)
+
+
+def test_two_runs_do_not_write_to_one_folder(done):
+    """Their data and pictures would be mixed; whoever came first goes on."""
+    with (
+        alone(done.folder),
+        pytest.raises(ValueError, match=r"another run is writing to .*small: wait"),
+    ):
+        run_study(small(), out=done.folder.parent, block=10)
+    with alone(done.folder):
+        pass
 
 
 def test_a_chunk_is_whole_or_absent(tmp_path, monkeypatch):
