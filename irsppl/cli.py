@@ -14,6 +14,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 import sys
 import tempfile
@@ -41,6 +42,9 @@ examples:
 arms: beta(alpha,beta) with 0/1 rewards, normal(mean,sd,noise=sd of a reward), poisson(shape,rate),
 exponential(shape,rate), nig(mean,precision,shape,rate); x10 repeats an arm ten times.
 """
+
+
+_SMALL = re.compile(r"-[\d.]+e[+-]?\d+", re.IGNORECASE)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -184,7 +188,7 @@ def _bound(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "bounds": {name: {n: getattr(b, n) for n in figures} for name, b in bounds.items()},
         "tightest": bounds.tightest.penalty,
     }
-    if args.out:
+    if args.out is not None:
         _keep(args, lambda path: write_atomically(path, (_json(result) + "\n").encode()))
 
     def cell(value: float, stderr: float, exact: bool) -> str:
@@ -213,7 +217,7 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     table = summary(data)
     root = math.sqrt(data.sizes["replication"])
     result = _instance(args, bandit) | {"replications": args.replications, "policies": {}}
-    if args.truth:
+    if truth is not None:
         result["truth"] = data["true_mean"].values.tolist()
     for name, row in table.iterrows():
         one = data.sel(policy=name)
@@ -228,7 +232,7 @@ def _simulate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         }
         if args.per_period:
             result["policies"][name]["period_regret"] = one["period_regret"].values.tolist()
-    if args.out:
+    if args.out is not None:
         _keep(args, lambda path: write_netcdf(data, path))
     rows = [
         [
@@ -257,7 +261,7 @@ def _study(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     study = find_study(args.study)
     if study.left_out:
         _note(f"left out, because this version does not have them: {', '.join(study.left_out)}")
-    with connected(args.dask) if args.dask else contextlib.nullcontext() as client:
+    with connected(args.dask) if args.dask is not None else contextlib.nullcontext() as client:
         options = {"compare": args.compare, "shared_stream": args.shared_stream, "client": client}
         result = run_study(study, args.replications, args.out, args.seed, **options)
     data, folder = result.data, result.folder
@@ -327,7 +331,7 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
     if text is None:
         return None
     try:
-        return [float(part) for part in text.replace(",", " ").split()]
+        return [float(part) for part in re.split(r"\s*,\s*|\s+", text.strip())]
     except ValueError:
         raise ValueError(f"{name} must be numbers such as 0.2,0.7, got {text!r}") from None
 
@@ -339,7 +343,7 @@ def _check_out(args: argparse.Namespace) -> None:
     """Refuse a file that cannot be written before any work is done for it."""
     from irsppl.studies.store import check_writable
 
-    if args.out:
+    if args.out is not None:
         try:
             check_writable(pathlib.Path(args.out))
         except ValueError as error:
@@ -427,7 +431,9 @@ _COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    # argparse would take "-1e-3" for an option.
+    arguments = [f" {text}" if _SMALL.fullmatch(text) else text for text in given]
     if "--truth" in arguments[:-1]:  # argparse would take "-1,2" for an option
         i = arguments.index("--truth")
         arguments[i : i + 2] = [f"--truth={arguments[i + 1]}"]

@@ -98,6 +98,15 @@ def test_a_fixed_truth(capsys):
     assert shown["value"] + shown["regret"] == pytest.approx(10, rel=1e-5)
 
 
+def test_small_negative_numbers_are_no_options(capsys, tmp_path):
+    """As Python and a CSV file write them."""
+    path = tmp_path / "x.db"
+    as_json(capsys, "experiment", "create", path, "--arms", "normal(0,1,1)", "--horizon", 3)
+    for reward in (-1e-05, -2.5e-20, -0.5):
+        id = as_json(capsys, "experiment", "ask", path)["id"]
+        assert as_json(capsys, "experiment", "tell", path, id, reward)["reward"] == reward
+
+
 def test_numbers_that_json_lacks_become_null(capsys):
     told = as_json(capsys, "simulate", *GAUSSIAN, "--replications", 1)
     assert told["policies"]["ts"]["regret_stderr"] is None
@@ -156,6 +165,10 @@ def test_a_study_from_a_file(capsys, tmp_path):
         (["simulate", *GAUSSIAN, "--policy", "x"], "unknown policy 'x'"),
         (["simulate", *GAUSSIAN, "--truth", "1,a"], "--truth must be numbers"),
         (["simulate", *GAUSSIAN, "--truth", "1"], "means must have 2 entries"),
+        (["simulate", *GAUSSIAN, "--truth", "1,,2"], "--truth must be numbers"),
+        (["bound", *GAUSSIAN, "--costs", "1,2,", "--budget", "9"], "--costs must be numbers"),
+        (["bound", *GAUSSIAN, "--delay", ""], "--delay must be numbers"),
+        (["bound", *GAUSSIAN, "--out", ""], "--out"),
         (["simulate", *GAUSSIAN, "--replications", "0"], "num_replications must be at least 1"),
         (["study", "nothing"], "unknown study 'nothing'; known: bernoulli_10"),
         (["study", "quickstart", "--compare"], "no printed figures"),

@@ -122,6 +122,35 @@ def test_bad_input_is_one_line(capsys, file, tmp_path):
     assert len(as_json(capsys, "arms", file)["arms"]) == 3  # what could not be done whole was not
 
 
+def test_a_model_file_that_would_change_nothing_is_refused(capsys, file, tmp_path):
+    """Arms that are kept as numbers, also those of a model file that is read as conjugate."""
+    conjugate = tmp_path / "b.db"
+    path = tmp_path / "arm.py"
+    path.write_text(
+        "import numpyro, numpyro.distributions as dist\n"
+        "num_arms = 2\n"
+        "def arm(reward=None):\n"
+        "    p = numpyro.sample('p', dist.Beta(1, 1))\n"
+        "    numpyro.sample('reward', dist.Bernoulli(p), obs=reward)\n"
+    )
+    as_json(capsys, "create", conjugate, path, "--horizon", 5)
+    rest = {"tell": ["x", 1], "explain": ["x"], "report": ["r"], "expire": ["--after", 0]}
+    actions = ("ask", "tell", "status", "explain", "advise", "log", "report", "expire", "arms")
+    for where, command in ((conjugate, "status"), *((file, action) for action in actions)):
+        for option in (["--model", path], ["--accept-changed-model"]):
+            code, out, err = run(capsys, command, where, *rest.get(command, []), *option)
+            assert code == 2 and out == "" and "would change nothing" in err
+    assert main(["serve", str(file), "--model", str(path)]) == 2
+    with pytest.raises(ValueError, match=r"model='x\.py' would change nothing"):
+        irsppl.Experiment.open(file, model="x.py")
+
+
+def test_a_model_goes_by_its_name_again(capsys, tmp_path):
+    path = tmp_path / "x.db"
+    as_json(capsys, "create", path, "conversion", "--horizon", 5, "--policy", "greedy")
+    assert as_json(capsys, "ask", path, "--model", "conversion")["period"] == 0
+
+
 class Reader(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()

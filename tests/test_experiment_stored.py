@@ -10,7 +10,8 @@ import numpyro.distributions as dist
 import pytest
 
 import irsppl
-from irsppl.live import codec
+from irsppl.live import codec, kept
+from irsppl.live.errors import InputError
 from irsppl.live.state import fold
 from irsppl.policies import find_policy
 
@@ -44,6 +45,22 @@ def test_every_belief_survives(name, where):
         with irsppl.Experiment.open(where) as from_snapshot:
             same(from_snapshot.bandit, held)
         assert experiment.explain(decision.id)["replayed"]
+
+
+@pytest.mark.parametrize("name", ["normal-normal", "linear-gaussian"])
+def test_a_reward_that_no_belief_can_hold_is_refused(name, where):
+    """As `Bandit.pull` does, and with the same words; over HTTP an InputError is told."""
+    bandit = irsppl.Bandit(CLOSED[name](), T)
+    with irsppl.Experiment.create(where, bandit, "greedy") as experiment:
+        made = experiment.ask(2)
+        for reward in (1e25, -1e39):
+            for told in (lambda r: bandit.pull(0, r), lambda r: experiment.tell(made[0].id, r)):
+                with pytest.raises(ValueError, match=r"at most 1\.8e\+19 in size") as refused:
+                    told(reward)
+            assert isinstance(refused.value, InputError)
+        assert experiment.status()["told"] == 0
+        experiment.tell(made[0].id, 1.0)
+        assert experiment.status()["told"] == 1
 
 
 MODEL = """
@@ -290,6 +307,18 @@ def test_particles_are_joined_and_parted(two_functions):
     for name in ("mu", "part", "step", "inflation", "poor"):
         np.testing.assert_array_equal(getattr(ends, name)[1], getattr(new, name)[0])
     assert restricted(three, [1, 0]).groups == ((1, 0),)
+
+
+def test_what_changes_nothing_does_not_meet_the_snapshot_of_another_process(where, monkeypatch):
+    """A second process that had not reached the moment of a snapshot, which the first one wrote."""
+    monkeypatch.setattr(kept, "_SNAPSHOT_EVENTS", 5)
+    with irsppl.Experiment.create(where, bernoulli(), "greedy") as one:
+        with irsppl.Experiment.open(where) as two:
+            made = one.ask(4)
+            one.tell(made[0].id, 1)
+            two.tell(made[0].id, 1)
+            assert two.expire(after=3600) == [] and two.pending == one.pending
+        assert one.status()["events"] == 5
 
 
 def test_looking_while_several_are_written_together(where):

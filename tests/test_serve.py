@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 
 import pytest
 
@@ -75,7 +76,8 @@ def test_ask_tell_and_look(experiment):
     added = web.post("/arms", json={"arm": "beta(2,1)", "label": "new"})
     assert added.status_code == 201 and added.json() == {"arm": 3}
     assert web.delete("/arms/plain").status_code == 200
-    assert [row["open"] for row in experiment.arms()] == [True, True, False, True]
+    assert web.delete(f"/arms/{urllib.parse.quote(LABELS[0], safe='')}").status_code == 200
+    assert [row["open"] for row in experiment.arms()] == [False, True, False, True]
 
 
 def test_the_page(experiment, monkeypatch):

@@ -28,7 +28,7 @@ from irsppl.studies.named import _existing
 from irsppl.studies.page import certificates
 from irsppl.studies.report import table_text
 from irsppl.studies.run import _Runner
-from irsppl.studies.store import Store
+from irsppl.studies.store import Store, alone
 
 from . import crashes
 
@@ -75,6 +75,53 @@ def test_a_second_run_computes_nothing_and_says_the_same(done):
     same(done.data, again.data)
 
 
+def test_pictures_are_drawn_where_one_is_missing_or_older_than_its_data(
+    done, tmp_path, monkeypatch
+):
+    shutil.copytree(done.folder, tmp_path / "small")
+    drawn, data = [], tmp_path / "small" / "data.nc"
+    monkeypatch.setattr(
+        report, "figure_files", lambda _: drawn.append(1) or {"png": b"", "svg": b""}
+    )
+    monkeypatch.setattr(report, "narrow_figure", lambda _: b"")
+
+    def draws(*replications):
+        drawn.clear()
+        assert run_study(small(), *replications, out=tmp_path).computed == 0
+        return bool(drawn)
+
+    before = data.stat().st_mtime_ns
+    assert not draws() and not draws() and data.stat().st_mtime_ns == before
+    for name in ("figure.png", "figure.svg", "report.html"):
+        (tmp_path / "small" / name).unlink()
+        assert draws() and not draws()
+        os.utime(tmp_path / "small" / name, ns=(before, before))
+        assert draws() and not draws()
+    assert draws(30) and not draws(30)  # whole blocks of 10: nothing is computed
+    assert draws() and not draws()
+    data.write_bytes(data.read_bytes()[:-1])
+    assert draws() and not draws()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_how_a_run_is_repeated_is_how_it_was_run(tmp_path):
+    study = small(horizons=(), policies=("greedy",), penalties=("ts",))
+    result = run_study(study, 10, tmp_path, key=7)
+    shown = (result.folder / "report.html").read_text()
+    assert "irsppl study small.py --replications 10 --seed 7<" in shown
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_figures_beside_the_paper_are_not_left_over_from_another_run(tmp_path):
+    study = dataclasses.replace(
+        STUDIES["worked_example"], horizons=(), policies=("greedy",), penalties=("ts",)
+    )
+    table = run_study(study, 10, tmp_path, compare=True).folder / "compare.md"
+    assert "10 replications" in table.read_text()
+    run_study(study, 20, tmp_path)
+    assert "20 replications" in table.read_text()
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_fresh_run_gives_identical_arrays(done, tmp_path):
     same(done.data, run_study(small(), out=tmp_path, block=10).data)
@@ -98,6 +145,19 @@ def test_blocks_give_the_numbers_of_one_long_simulation(done):
     assert done.data["pulls"].sum("arm").values == pytest.approx(
         np.broadcast_to([3.0, 6.0], (3, 2))
     )
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_seed_taken_from_a_clock_is_that_of_policies_and_bounds(tmp_path):
+    """Beyond 32 bits, of which bounds took the low ones: those of another seed."""
+    key, study = 2**60 + 5, small(horizons=(), policies=("greedy",), penalties=("irs.v-zero",))
+    data = run_study(study, 40, tmp_path, key, block=10).data.isel(horizon=0)
+    bound = irsppl.bound(study.bandit(), "irs.v-zero", key=key, num_samples=40)
+    np.testing.assert_array_equal(data["inner_value"][0], bound.samples)
+    played = irsppl.simulate(study.bandit(), "greedy", key=key, num_replications=40)
+    np.testing.assert_array_equal(data["regret"][0], played["regret"][0])
+    with pytest.raises(ValueError, match="key must be at most 9,223,372,036,854,775,807"):
+        run_study(study, 40, tmp_path, 2**63)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -168,6 +228,17 @@ def test_a_damaged_chunk_is_computed_again_and_only_that(done, tmp_path):
     same(done.data, repaired.data)
 
 
+def test_two_runs_do_not_write_to_one_folder(done):
+    """Their data and pictures would be mixed; whoever came first goes on."""
+    with (
+        alone(done.folder),
+        pytest.raises(ValueError, match=r"another run is writing to .*small: wait"),
+    ):
+        run_study(small(), out=done.folder.parent, block=10)
+    with alone(done.folder):
+        pass
+
+
 def test_a_chunk_is_whole_or_absent(tmp_path, monkeypatch):
     store = Store(tmp_path)
     store.save(("policy", "a/b*", 3), {"x": np.arange(3.0)})
@@ -227,7 +298,7 @@ def test_files_and_table(done):
     }
     assert wanted <= names and not any(name.endswith(".tmp") for name in names)
     shown = (done.folder / "report.html").read_text()
-    assert "data:image/png" in shown and "irsppl study small" in shown
+    assert "data:image/png" in shown and "irsppl study small.py --replications 40<" in shown
     assert not re.search(r'(src|href)="(?!data:)', shown) and "<script" not in shown
     table = study_table(done.data)
     value = done.data["value"].sel(horizon=6, policy="greedy").mean().item()
@@ -267,6 +338,15 @@ def test_exact_is_what_was_not_sampled(done):
     assert "(exact)" in shown["irs.ff"] and "(exact)" not in shown["irs.v-zero"] + shown["greedy"]
     assert len(certificates(alike)) == 3
     assert not len(certificates(alike.assign_attrs(replications=29)))
+
+
+def test_certificates_go_by_a_bound_that_is_surely_low(done):
+    """Of a mean without variance the least estimate lay far below what policies earn."""
+    data, row = done.data.copy(deep=True), {"penalty": "irs.v-zero"}
+    data["bound"].loc[row] = data["bound"].sel(penalty="irs.ff") - 0.5
+    for error, penalty in ((0.2, "irs.v-zero"), (0.3, "irs.ff")):
+        data["bound_stderr"].loc[row] = error
+        assert certificates(data).attrs["penalty"] == penalty
 
 
 def test_the_limit_of_a_share_minds_the_error_of_the_bound(done):

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from irsppl._checks import as_key
+from irsppl._checks import MOST_FUTURES, as_count, as_key
 from irsppl.bandit import Bandit
-from irsppl.beliefs import Belief, InKernels
-from irsppl.bounds import Bounds, bound
-from irsppl.certificates import APPROXIMATE, default_penalties
+from irsppl.beliefs import Belief, ExactLaws, InKernels
+from irsppl.bounds import Bound, Bounds, bound
+from irsppl.certificates import APPROXIMATE, FEWEST, default_penalties
 from irsppl.inner import knapsack
 from irsppl.inner.cpu import families
 from irsppl.penalties.base import total_weight
@@ -122,11 +122,13 @@ def advise(
     key = as_key(key)
     stop = stopping(bandit, key)
     draws, mean, chosen, value = stop.draws, stop.mean, stop.arm, stop.value
-    if num_samples is None:
+    if num_samples is not None:  # the loss rests on the standard error
+        num_samples = as_count("num_samples", num_samples, FEWEST, MOST_FUTURES)
+    else:
         num_samples = int(np.clip(_REWARDS // (bandit.num_arms * int(bandit.remaining)), 100, 4000))
     bounded = bandit if bounded is None else bounded
     most = bound(bounded, default_penalties(bounded), jax.random.fold_in(key, 1), num_samples)
-    most = most.tightest if isinstance(most, Bounds) else most
+    most = _tightest(bounded.belief, most) if isinstance(most, Bounds) else most
     arms = described(bandit.arm_labels, mean, draws)
     return Advice(
         period=int(bandit.period),
@@ -143,6 +145,15 @@ def advise(
         history=history,
         approximate=most.approximate,
     )
+
+
+def _tightest(belief: Belief, bounds: Bounds) -> Bound:
+    """The exact ones serve where a mean has no variance: samples seldom show what it can be, so
+    that their average, and its error, come out too small, even below what stopping earns."""
+    exact = [found for found in bounds.values() if found.exact]
+    if exact and isinstance(belief, ExactLaws) and belief.without_variance():
+        return min(exact, key=lambda found: found.value)
+    return bounds.tightest
 
 
 def described(

@@ -102,10 +102,17 @@ def run(args: argparse.Namespace, make_bandit: Callable[[Any], Any]) -> tuple[di
         with made as experiment:
             return experiment.status(), f"created {experiment}"
     opened = irsppl.Experiment.open(
-        args.file, args.model, accept_changed_model=args.accept_changed_model
+        args.file, _file(args.model), accept_changed_model=args.accept_changed_model
     )
     with opened as experiment:
         return _ACTIONS[args.action](experiment, args)
+
+
+def _file(model: str | None) -> pathlib.Path | None:
+    """As `create` finds it: a path, or the name of a model that comes with irsppl."""
+    from irsppl.shipped import find_model
+
+    return None if model is None else find_model(model)
 
 
 def run_server(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -117,7 +124,7 @@ def run_server(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         from irsppl.live.serve import serve
     except ModuleNotFoundError as error:
         raise ValueError(f"serving needs {error.name}: pip install 'irsppl[serve]'") from None
-    with irsppl.Experiment.open(args.file, args.model) as experiment:
+    with irsppl.Experiment.open(args.file, _file(args.model)) as experiment:
         tokens = (os.environ.get("IRSPPL_TOKEN"), os.environ.get("IRSPPL_ADMIN_TOKEN"))
         serve(experiment, args.host, args.port, *tokens)
     return {"stopped": True}, "stopped"

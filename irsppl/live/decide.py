@@ -21,6 +21,8 @@ from irsppl.inner.cpu.rng import streams
 from irsppl.live.beliefs import HostBelief
 from irsppl.live.state import State
 from irsppl.policies import Policy
+from irsppl.policies.function import ArmCheck
+from irsppl.policies.generators import seed_of, seeded
 from irsppl.policies.paths import label_hash
 from irsppl.simulation import decide_many
 
@@ -123,7 +125,11 @@ def _drawn(plan: Plan, state: State, arms: list[int], seeds: np.ndarray) -> np.n
     key = jax.random.key(plan.seed & 0xFFFFFFFF)
     key = jax.random.fold_in(side_key(key, plan.policy.name), plan.seed >> 32)
     key = jax.random.fold_in(key, state.period)
-    keys = jax.random.split(key, plan.futures)
-    if not plan.policy.traceable:
-        return np.array([int(plan.policy(one, bandit)) for one in keys])
-    return np.asarray(decide_many(plan.policy, keys[None, :], bandit), np.int64)
+    keys, read = jax.random.split(key, plan.futures), ArmCheck(plan.policy.name, bandit)
+    if plan.policy.traceable:
+        made = np.asarray(decide_many(plan.policy, keys[None, :], bandit), np.int64).tolist()
+    else:
+        with seeded(key):
+            players = [(one, plan.policy.player(seed_of(one), bandit)) for one in keys]
+            made = [player.decide(one, bandit) for one, player in players]
+    return np.array([read(arm) for arm in made])

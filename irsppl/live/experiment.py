@@ -124,9 +124,9 @@ class Experiment(Kept):
     ) -> Experiment:
         """The experiment at `where`, as far as it has come.
 
-        model: the file with the arms' NumPyro functions, where the experiment has such arms. A file
-        that has changed since is refused, unless `accept_changed_model`: then all rewards so far
-        are taken into account anew, under the changed model.
+        model: the file with the arms' NumPyro functions, where the experiment has such arms, and
+        only there. A file that has changed since is refused, unless `accept_changed_model`: then
+        all rewards so far are taken into account anew, under the changed model.
         """
         place = store.Store(where)
         try:
@@ -281,14 +281,19 @@ class Experiment(Kept):
                             f"to replace it by {value:g} give correct=True"
                         )
                     changed[period] = value
-            events = [self._apply("tell", period=p, reward=value) for p, value in fresh.items()]
-            events += [self._apply("correct", period=p, reward=v) for p, v in changed.items()]
-            if changed:  # snapshots hold what had been told before
-                store.append(tx, events)
-                store.drop_snapshots(tx)
-                self._load(tx)
-            else:
-                self._append(tx, *events)
+            try:
+                events = [self._apply("tell", period=p, reward=r) for p, r in fresh.items()]
+                events += [self._apply("correct", period=p, reward=r) for p, r in changed.items()]
+                if changed:  # snapshots hold what had been told before
+                    store.append(tx, events)
+                    store.drop_snapshots(tx)
+                    self._load(tx)
+                else:
+                    self._append(tx, *events)
+            except codec.DamagedError:
+                raise
+            except ValueError as error:  # possible by itself, but no belief follows from it
+                raise InputError(str(error)) from None
 
     def _check_reward(self, state: State, period: int, reward: float) -> None:
         arm = state.arms[period]
@@ -297,6 +302,8 @@ class Experiment(Kept):
                 state.held.current().check_reward(arm, reward)  # a model of its own
             else:
                 self._check_support(min(arm, self._first_arms - 1), reward)
+            if abs(reward) > self._most:
+                self._start.belief.as_rewards(0, reward)  # refuses it, and says why
         except ValueError as error:
             raise InputError(str(error)) from None
 

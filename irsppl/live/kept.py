@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from irsppl.bandit import Bandit
 from irsppl.live import store
 from irsppl.live.codec import DamagedError
@@ -31,7 +33,10 @@ class Kept:
         self._plan = plan_for(facts["policy"], facts["seed"], facts["floor"], bandit)
         self.created_at = made
         self._first_arms = bandit.num_arms
-        self._check_support = bandit.belief.check_reward  # held: Equinox makes it anew at each look
+        # Held: Equinox makes it anew at each look.
+        self._check_support = bandit.belief.check_reward
+        # What the belief's numbers can hold the square of.
+        self._most = float(np.finfo(bandit.belief.predictive_mean().dtype).max) ** 0.5
         self._state: State | None = None
         self._dirty = False
         self._group: Any = None  # the transaction of several asks and tells
@@ -168,8 +173,9 @@ class Kept:
 
     def _append(self, tx: Any, *events: Event) -> None:
         """Events that are in the state, into the journal."""
-        if events:
-            store.append(tx, list(events))
+        if not events:  # there may be a snapshot of this state already, by another process
+            return
+        store.append(tx, list(events))
         if self._now.seq >= self._next_snapshot:
             self._snapshot(tx)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from irsppl._checks import as_count
 from irsppl.bandit import Bandit
 from irsppl.live.beliefs import HostBelief
 from irsppl.live.decide import Plan, decide, plan_for
 from irsppl.live.journal import Event
 from irsppl.live.models import Library
 from irsppl.live.state import State, fold
-from irsppl.policies import find_policy
+from irsppl.penalties import reward_sds
+from irsppl.policies import AgentPolicy, find_policy
 
 COLUMNS = ("decision", "period", "asked_at", "arm", "label", "propensity", "reward", "told_at")
 
@@ -67,12 +70,13 @@ def open_bandit(log: Any, num_arms: int) -> dict[str, Any]:
 class OffPolicy:
     """Mean reward per decision of another policy, estimated from the log.
 
-    effective: decisions that the weights are worth, (sum w)^2 / sum w^2. Where it is 0, the log has
-    played nothing of what the target plays: stderr and interval are not numbers then. left_out:
-    decisions with a reward that are not used, because an arm of the target was not open then: not
-    added yet, or retired. unseen: the target's probability of arms that the log could not have
-    played then, its mean over decisions. Above 0 nothing is unbiased: "ips" counts those arms as
-    earning nothing, "snips" as much as the others, "dr" what was believed.
+    stderr: at least what it would be were the belief right. effective: decisions that the weights
+    are worth, (sum w)^2 / sum w^2. Where it is 0, the log has played nothing of what the target
+    plays: stderr and interval are not numbers then. left_out: decisions with a reward that are not
+    used, because an arm of the target was not open then: not added yet, or retired. unseen: the
+    target's probability of arms that the log could not have played then, its mean over decisions.
+    Above 0 nothing is unbiased: "ips" counts those arms as earning nothing, "snips" as much as the
+    others, "dr" what was believed.
     """
 
     method: str
@@ -85,7 +89,8 @@ class OffPolicy:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval, Student's t with as many degrees as effective decisions less one."""
-        if not 0 < level < 1:
+        number = isinstance(level, numbers.Real) and not isinstance(level, bool)
+        if not (number and 0 < level < 1):
             raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
         from scipy.special import stdtrit
 
@@ -112,7 +117,7 @@ def evaluate(
     have played at each moment of the log. made_by: how the log's decisions were made; without it
     every arm is taken to have had a chance.
     """
-    policy, fixed = None, None
+    policy, fixed, seed = None, None, as_count("seed", seed, 0, 2**63 - 1)
     if isinstance(target, str) and target in labels:
         fixed = np.eye(len(labels))[list(labels).index(target)]
     elif isinstance(target, Mapping):
@@ -123,7 +128,12 @@ def evaluate(
     elif isinstance(target, list | tuple | np.ndarray):
         fixed = np.asarray(target, float)
     else:
-        policy = find_policy(target)
+        policy = find_policy(target, start)
+        if isinstance(policy, AgentPolicy):
+            raise ValueError(
+                "target must be a policy or a function that goes by the bandit: an agent goes by "
+                "what it was told, and has not been told of this log"
+            )
     if fixed is not None and (
         fixed.shape != (len(labels),)
         or not np.all(np.isfinite(fixed) & (fixed >= 0))
@@ -136,6 +146,7 @@ def evaluate(
     plan = None if policy is None else plan_for(policy, seed, 0.0, start)
     state = State(start, library)
     rows: list[tuple[float, float, float, float]] = []  # weight, reward, q of the arm, q of target
+    played: list[int] = []
     left_out, unseen = 0, 0.0
     for place, event in enumerate(events):
         if event.kind == "ask" and event.period in final:
@@ -148,6 +159,7 @@ def evaluate(
                 assert reward is not None
                 weight = float(shares[event.arm]) / event.propensity
                 rows.append((weight, reward, float(means[event.arm]), float(shares @ means)))
+                played.append(event.arm)
                 unseen += 0.0 if made_by is None else _out_of_reach(made_by, state, shares)
             else:
                 left_out += 1
@@ -171,7 +183,10 @@ def evaluate(
             'much as the others, "dr" what was believed of them',
             stacklevel=3,
         )
-    return _estimates(np.array(rows), left_out, unseen)
+    table = np.array(rows)
+    spread = reward_sds(state.held.current())[played]
+    squares = spread**2 + (_means(state)[played] - table[:, 2]) ** 2
+    return _estimates(table, squares, left_out, unseen)
 
 
 def _out_of_reach(plan: Plan, state: State, target: np.ndarray) -> float:
@@ -189,8 +204,9 @@ def _means(state: State) -> np.ndarray:
 
 
 def _estimates(
-    rows: Float[np.ndarray, "n 4"], left_out: int, unseen: float
+    rows: Float[np.ndarray, "n 4"], squares: Float[np.ndarray, " n"], left_out: int, unseen: float
 ) -> dict[str, OffPolicy]:
+    """squares: what is believed in the end of (reward - q of the arm)^2, before it was seen."""
     weight, reward, q_played, q_target = rows.T
     many = len(rows)
     plain = weight * reward
@@ -198,22 +214,26 @@ def _estimates(
 
     total = weight.mean()
 
-    def error(terms: np.ndarray) -> float:
+    # A few rewards that happen to be alike, as rare ones are, show no error. What was believed of
+    # them does: if rightly, this is the error of the weighted rewards beyond it.
+    believed = float(np.sqrt((weight**2 * squares).sum())) / many
+
+    def error(terms: np.ndarray, least: float = 0.0) -> float:
         # A log that never played what the target plays tells nothing of it, nor of how far off the
         # estimate is: terms that are all 0 would make that 0.
-        return float(terms.std(ddof=1) / np.sqrt(many)) if total > 0 else float("nan")
+        found = float(terms.std(ddof=1) / np.sqrt(many))
+        return max(found, least) if total > 0 else float("nan")
 
     def spread(centre: float) -> float:
-        # A few rewards that happen to be alike show no error. What was believed of them does: if
-        # rightly, what they were beyond it is uncorrelated with it, and the two errors add up.
-        parts = weight * (reward - q_played), weight * (q_played - centre)
-        return max(error(parts[0] + parts[1]), math.hypot(*map(error, parts)))
+        # What rewards were beyond what was believed is uncorrelated with it: the errors add up.
+        beyond, rest = weight * (reward - q_played), weight * (q_played - centre)
+        return max(error(beyond + rest), math.hypot(error(beyond, believed), error(rest)))
 
     worth = float(weight.sum() ** 2 / (weight**2).sum()) if total > 0 else 0.0
     ratio = plain.mean() / total if total > 0 else float("nan")
     told = many, worth, left_out, unseen
     return {
         "ips": OffPolicy("inverse propensity", float(plain.mean()), spread(0.0), *told),
-        "snips": OffPolicy("self-normalised", float(ratio), spread(ratio) / total, *told),
-        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust), *told),
+        "snips": OffPolicy("self-normalised", float(ratio), float(spread(ratio) / total), *told),
+        "dr": OffPolicy("doubly robust", float(robust.mean()), error(robust, believed), *told),
     }

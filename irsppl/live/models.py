@@ -81,6 +81,13 @@ def bring(
 ) -> tuple[list[ArmModel], dict[str, Any] | None]:
     """The models again, from the user's file; and the new description where it has changed."""
     if description is None:
+        if model is not None or accept_changed:
+            given = "accept_changed_model=True" if model is None else f"model={str(model)!r}"
+            raise ValueError(
+                f"{given} would change nothing: this experiment's arms are kept as numbers (also "
+                "those of a model file that is read as conjugate or linear Gaussian). Leave model= "
+                "and accept_changed_model= out; another prior needs another experiment"
+            )
         return [], None
     from irsppl.models import run_file
 

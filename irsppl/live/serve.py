@@ -295,7 +295,7 @@ def make_app(
         with administering():
             return {"arm": experiment.add_arm(parse_arms(body.arm), body.label)}
 
-    @app.delete("/arms/{label}")
+    @app.delete("/arms/{label:path}")  # a label may have a slash
     def retire(label: Annotated[str, Path(max_length=200)]) -> Any:
         with administering():
             experiment.retire_arm(label)

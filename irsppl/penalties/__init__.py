@@ -3,6 +3,7 @@
 from typing import Any
 
 from irsppl._checks import one_of
+from irsppl.penalties._moments import reward_sds as reward_sds
 from irsppl.penalties._payoffs import HostPayoff as HostPayoff
 from irsppl.penalties._payoffs import Inner as Inner
 from irsppl.penalties._payoffs import Payoff as Payoff

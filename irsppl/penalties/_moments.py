@@ -49,6 +49,19 @@ def moments(belief: beliefs.Belief) -> Moments:
     return Moments(mean, sd, (reward_noise(belief) / sd) ** 2, False, False)
 
 
+def reward_sds(belief: beliefs.Belief) -> np.ndarray:
+    """[K]: standard deviation of the next reward of each arm."""
+    sd = host64(belief.mean_sd())
+    if isinstance(belief, beliefs.Conjugate):  # Var(mean) = E[variance of a reward] / worth
+        return sd * np.sqrt(1 + belief.natural_state()[1])
+    if isinstance(belief, PointBelief) and belief.is_binary:
+        mean = host64(belief.predictive_mean())
+        return np.sqrt(mean * (1 - mean))
+    if isinstance(belief, beliefs.LinearGaussian):
+        return np.hypot(sd, host64(belief.noise_sd))
+    return np.hypot(sd, reward_noise(belief))
+
+
 _NOISES: dict[int, tuple[beliefs.Belief, np.ndarray]] = {}
 
 

@@ -14,10 +14,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 
+from irsppl._checks import as_key
 from irsppl._running import RunningMean
 from irsppl.bounds import Bound, solve_inner, with_tail
 from irsppl.outcomes import Outcome
@@ -180,8 +180,7 @@ class Gather:
     def _told_bound(self, bound: Bound, horizon: int) -> tuple[float, ...]:
         bandit = self.work.bandits[horizon]
         if bandit.end.beyond(int(bandit.period)) > 0:
-            key = jax.random.key(self.work.key)
-            bound = with_tail(bandit, {bound.penalty: bound}, key)[bound.penalty]
+            bound = with_tail(bandit, {bound.penalty: bound}, as_key(self.work.key))[bound.penalty]
         return bound.value, bound.stderr, bound.regret_bound, bound.regret_stderr
 
     # ---- beside the table

@@ -35,7 +35,8 @@ def fingerprints(study: Study, key: int) -> dict[str, dict[str, str]]:
     shared = {
         "irsppl": version(),
         "format": FORMAT,
-        "key": key,
+        # Of a larger one bounds once were those of its low 32 bits.
+        "key": key if key < 2**32 else str(key),
         "precision": str(study.belief().predictive_mean().dtype),
         "arms": definition["arms"],
         "options": definition["options"],

@@ -21,6 +21,7 @@ from irsppl._html import table as html_table
 from irsppl.beliefs import Belief, Conjugate
 from irsppl.certificates import FEWEST
 from irsppl.studies.gather import measured
+from irsppl.studies.named import STUDIES
 from irsppl.studies.study import Study
 
 _PACKAGES = ("irsppl", "jax", "numpyro", "numba", "numpy", "xarray")
@@ -72,9 +73,10 @@ def page(
                     ["policy", "earns at least (estimate)", "with 97.5 % confidence"],
                     cells,
                 ),
-                "<p>That bound is the least of those above. Where they are sampled, the least of "
-                "several estimates is a little too low by chance; <code>irsppl.certify</code> "
-                "chooses on other futures than it estimates with.</p>",
+                "<p>That bound is the least of those above, each with two standard errors more. "
+                "Where they are sampled, the least of several estimates is a little too low by "
+                "chance; <code>irsppl.certify</code> chooses on other futures than it estimates "
+                "with.</p>",
             )
         )
     parts.append(section("How to repeat it", _repeat(study, data)))
@@ -104,7 +106,9 @@ def certificates(data: xr.Dataset) -> pd.DataFrame:
     known = at["bound"].dropna("penalty")
     if not known.size or float(known.min()) <= 0:
         return pd.DataFrame()
-    penalty = str(known["penalty"].values[int(np.argmin(known.values))])
+    # Not the least estimate whatever its error: that may well lie below what policies earn.
+    surely = known + 2 * at["bound_stderr"].sel(penalty=known["penalty"])
+    penalty = str(known["penalty"].values[int(np.argmin(surely.values))])
     cell = at.sel(penalty=penalty)
     upper, error = float(cell["bound"]), float(cell["regret_bound_stderr"])
     rows = {}
@@ -178,10 +182,14 @@ def _repeat(study: Study, data: xr.Dataset) -> str:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    command = f"irsppl study {study.name} --replications {data.attrs['replications']}"
+    own = study.name not in STUDIES  # known by its file alone
+    seed = f" --seed {data.attrs['key']}" if data.attrs["key"] else ""
+    command = f"irsppl study {study.name}{'.py' if own else ''}"
+    command += f" --replications {data.attrs['replications']}{seed}"
     versions = ", ".join(f"{name} {number}" for name, number in found.items())
     return (
-        f"<pre>{text(command)}</pre><p>or <code>irsppl.studies.run_study</code> with the same "
+        f"<pre>{text(command)}</pre><p>{'(the file that defines the study) ' if own else ''}"
+        "or <code>irsppl.studies.run_study</code> with the same "
         "study. The seed and all that the numbers depend on are in manifest.json beside this "
         "file.</p>"
         f"<p>Made with {text(versions)}.</p>"

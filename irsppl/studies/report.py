@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import importlib.resources
 import io
 import json
@@ -285,13 +286,17 @@ def path_times_text(table: pd.DataFrame) -> str:
 
 
 def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -> None:
-    """report.html, table.md, table.csv, figure.png, figure.svg, data.nc, and compare.*."""
+    """report.html, table.md, table.csv, figure.png, figure.svg, data.nc, and compare.*.
+
+    Pictures take the most time: those that are newer than the data they show stay as they are.
+    """
     caption = f"{study.title}, {study.horizon_text()}, {data.attrs['replications']} replications"
     table = study_table(data)
     if len(table):
         _write_text(folder / "table.md", table_text(table, caption) + table_notes(table, data))
         _write_text(folder / "table.csv", table.to_csv())
-    if compare:
+    # Of an earlier run too, for it would stand beside data that it does not belong to.
+    if compare or (study.paper is not None and (folder / "compare.md").exists()):
         beside = comparison(study, data)
         text = comparison_text(beside, caption)
         times = path_times(study, data)
@@ -304,6 +309,9 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
         write_netcdf(data.drop_vars(large), folder / "data.nc")  # those are in data.zarr alone
     else:
         write_netcdf(data, folder / "data.nc")
+    wanted = ["figure.png", "figure.svg", *(["report.html"] if len(table) else [])]
+    if _newer([folder / name for name in wanted], folder / "data.nc"):
+        return
     figures = figure_files(data)
     for kind, content in figures.items():
         write_atomically(folder / f"figure.{kind}", content)
@@ -313,8 +321,14 @@ def write(study: Study, data: xr.Dataset, folder: pathlib.Path, compare: bool) -
         _write_text(folder / "report.html", page(study, data, caption, *cells, notes, *drawn))
 
 
+def _newer(files: list[pathlib.Path], than: pathlib.Path) -> bool:
+    made = than.stat().st_mtime_ns
+    return all(file.is_file() and file.stat().st_mtime_ns > made for file in files)
+
+
 def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:
-    """Compressed, so that single replications need not be left out."""
+    """Compressed, so that single replications need not be left out. The same data leave a file as
+    it is, and as old."""
     numeric = [
         n for n in data.data_vars if np.issubdtype(data[n].dtype, np.number) and data[n].ndim
     ]
@@ -322,7 +336,8 @@ def write_netcdf(data: xr.Dataset, path: pathlib.Path) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-        temporary.replace(path)
+        if not (path.is_file() and filecmp.cmp(temporary, path, shallow=False)):
+            temporary.replace(path)
     finally:  # half a file on a full disk would be in the way of what comes next
         temporary.unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from irsppl.bounds import CONTROLS
 from irsppl.studies.gather import Gather, open_zarr
 from irsppl.studies.manifest import check_manifest, fingerprints
 from irsppl.studies.one_stream import check_one_stream
-from irsppl.studies.store import Store, check_writable
+from irsppl.studies.store import Store, alone, check_writable
 from irsppl.studies.study import Study
 from irsppl.studies.work import Arrays, Identity, Work
 
@@ -70,7 +70,7 @@ def run_study(
     study = find_study(study)
     wanted = study.replications if replications is None else replications
     replications = as_count("replications", wanted, minimum=2, maximum=MOST_FUTURES)
-    key = as_count("key", key, minimum=0)
+    key = as_count("key", key, minimum=0, maximum=2**63 - 1)  # files keep it in 64 bits
     block = None if block is None else as_count("block", block, minimum=2)
     check_run(progress, workers)
     check_client(client)
@@ -82,23 +82,25 @@ def run_study(
     folder = pathlib.Path(out) / study.name
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(folder / "manifest.json")
-    if block is None:
-        block = _block_of(folder / "manifest.json", replications)
-    check_manifest(folder / "manifest.json", study, key, block)
     for name, reason in no_bound.items():
         warnings.warn(f"{name} is left out of the bounds: {reason}", stacklevel=2)
-    runner = _Runner(study, key, Store(folder / "chunks"), progress, workers, client, no_bound)
-    runner.run(replications, block, shared_stream)
-    gather = Gather(study, runner.work, runner.load, runner.spans, block)
-    one_stream = runner.one_stream() if shared_stream else []
-    try:
-        data = gather.dataset(folder / "data.zarr", no_bound, one_stream)
-        report.write(study, data, folder, compare)
-    except OSError as error:
-        raise OSError(
-            f"the table, figure and data could not be written to {folder} ({error}). Nothing is "
-            f"lost: every piece of the work is in {folder / 'chunks'}; run it again to write them"
-        ) from error
+    with alone(folder):
+        if block is None:
+            block = _block_of(folder / "manifest.json", replications)
+        check_manifest(folder / "manifest.json", study, key, block)
+        runner = _Runner(study, key, Store(folder / "chunks"), progress, workers, client, no_bound)
+        runner.run(replications, block, shared_stream)
+        gather = Gather(study, runner.work, runner.load, runner.spans, block)
+        one_stream = runner.one_stream() if shared_stream else []
+        try:
+            data = gather.dataset(folder / "data.zarr", no_bound, one_stream)
+            report.write(study, data, folder, compare)
+        except OSError as error:
+            raise OSError(
+                f"the table, figure and data could not be written to {folder} ({error}). Nothing "
+                f"is lost: every piece of the work is in {folder / 'chunks'}; run it again to "
+                "write them"
+            ) from error
     return StudyResult(study, data, folder, runner.computed, runner.reused)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ import pathlib
 import re
 import tempfile
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,27 @@ def check_writable(path: pathlib.Path) -> None:
                 pass
     except OSError as error:
         raise ValueError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def alone(folder: pathlib.Path) -> Iterator[None]:
+    """Refuse to write beside another run, whose data and pictures would be mixed with these.
+
+    A run that ends in any way gives the folder free. Where files cannot be locked nothing is done.
+    """
+    with open(folder / ".lock", "w") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another run is writing to {folder}: wait until it ends, or give another folder "
+                "with --out (out=)"
+            ) from None
+        except (ImportError, OSError):
+            pass
+        yield
 
 
 class Store:

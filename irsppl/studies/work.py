@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from irsppl._checks import as_key
 from irsppl.bandit import Bandit
 from irsppl.bounds import CONTROLS, Sampler, fit_penalty
 from irsppl.futures import chunks, draw_outcomes
@@ -68,7 +69,7 @@ class Work:
         exact = {c: self.exact[c, horizon] for c in CONTROLS if not penalty.plain}
         controls = {c: value for c, value in exact.items() if value is not None}
         if (name, horizon) not in self.fitted:
-            fitted = fit_penalty(bandit, penalty, jax.random.key(self.key), controls)
+            fitted = fit_penalty(bandit, penalty, as_key(self.key), controls)
             self.fitted[name, horizon] = fitted
         penalty, benchmark = self.fitted[name, horizon], self.exact["ts", horizon]
         return Sampler(bandit, [penalty], controls, benchmark, False, threads)
@@ -102,7 +103,7 @@ class Work:
         """Seconds that the decisions along one path take, on one thread."""
         # As many futures as a block draws at once: that program is compiled anyway.
         size = chunks(self.bandits[horizon], self.first)[0][2]
-        drawn = draw_outcomes(self.bandits[horizon], jax.random.key(self.key), 0, size)
+        drawn = draw_outcomes(self.bandits[horizon], as_key(self.key), 0, size)
         for paths in (_TIMED_PATHS, size):
             outcomes = jax.tree.map(lambda field, paths=paths: field[:paths], drawn)
             for _ in range(2):  # the first time compiles, and plans ahead
@@ -121,7 +122,7 @@ class Work:
         return simulate(self.bandits[horizon], policy, self.key, count, **options)
 
     def _bound(self, threads: int | None, name: str, horizon: int, start: int, stop: int) -> Arrays:
-        key = jax.random.key(self.key)
+        key = as_key(self.key)
         return self.sampler(name, horizon, threads).values(key, stop - start, start)
 
     def _one_stream_policy(
