@@ -168,6 +168,30 @@ def test_lattice_expected_best_starts_at_the_exact_value(belief):
     assert lattice[3, 3, 3] == pytest.approx(expected, rel=3e-3)
 
 
+NARROW = [
+    irsppl.NormalNormal([0.0, 0.3, 0.0], [1.0, 1.0, 0.7], [0.03, 0.01, 3.0]),
+    irsppl.BetaBernoulli([4e3, 4e3, 3980], [4e3, 4020, 4e3]),
+    irsppl.NormalInverseGamma([0, 0.5, 0.2], [1e-4] * 3, [9] * 3, [1e-3] * 3),
+]
+
+
+@pytest.mark.parametrize("belief", NARROW, ids=lambda belief: type(belief).__name__)
+def test_lattice_expected_best_of_narrow_posteriors(belief):
+    """They fell between nodes laid by the prior: it was 0.007 to 0.08 prior sds off."""
+    middle, spread = np.asarray(belief.predictive_mean()), float(belief.mean_sd().max())
+    # Arms that prove to be alike, one of them late: all may be the best.
+    rewards = middle.mean() + spread * np.array([[0.1] * 3, [0.12] * 3, [-0.4, 0.2, 0.6]])
+    if isinstance(belief, irsppl.BetaBernoulli):
+        rewards = np.array([[1, 1, 0], [0, 1, 1], [1, 1, 1]])
+    lattice = np.asarray(best_along(belief, jnp.asarray(rewards)))
+    for counts in ((0, 0, 0), (3, 3, 3), (1, 3, 0), (3, 1, 2), (0, 3, 3)):
+        arms = np.repeat([0, 1, 2], counts)
+        given = [r for row, n in zip(rewards, counts, strict=True) for r in row[:n]]
+        after = belief.update(arms, np.array(given)) if given else belief
+        expected = oracle.expected_max_mean(oracle_arms(after))
+        assert lattice[counts] == pytest.approx(expected, abs=1e-3 * spread)
+
+
 @pytest.mark.parametrize(
     "belief",
     [

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import irsppl
+from irsppl.certificates import Certificate, Estimate
 from irsppl.penalties import VFit, VSolo
 
 from .oracles import enumerate as enumeration
@@ -60,6 +61,22 @@ def test_certificates_of_few_paths():
     assert sum(one.interval()[0] > 1 for one in found) <= 22
     fewest = irsppl.certify(bandit, "opt", "ideal", key=0, num_replications=30, num_samples=30)
     assert fewest.lower.stderr > 0
+
+
+def test_intervals_of_few_skewed_values():
+    """4,000 intervals from 30 values of a skewed law: 5.3 % miss its mean, and 7.9 % of those that
+    only shift a normal interval. More than 6.6 % have probability 2e-4; the seed is fixed."""
+    values = np.random.default_rng(0).exponential(size=(4000, 30))
+    apart = values - values.mean(axis=1, keepdims=True)
+    skews = (apart**3).mean(axis=1) / apart.std(axis=1) ** 3 / np.sqrt(30)
+    missed = 0
+    for mean, error, skew in zip(
+        values.mean(axis=1), stats.sem(values, axis=1), skews, strict=True
+    ):
+        found = Estimate(mean, error), Estimate(1.0, 0.0)
+        low, high = Certificate("p", "z", *found, skewness=skew, freedom=29).interval()
+        missed += not low <= 1 <= high
+    assert missed <= 0.066 * len(values)
 
 
 def test_bounds_where_rare_futures_are_excellent():

@@ -119,7 +119,8 @@ class DirichletCategorical(Conjugate, FiniteRewards, PathVariances):
 
     def mean_sd(self) -> Array:
         mean = self.xi / self.nu
-        spread = (self.alpha * (self.values[None, :] - mean[:, None]) ** 2).sum(-1)
+        values = self.values.reshape((1,) * mean.ndim + (-1,))
+        spread = (self.alpha * (values - mean[..., None]) ** 2).sum(-1)
         return jnp.sqrt(spread / self.nu / (self.nu + 1))
 
     def _mean_range(self) -> tuple[Array, Array]:

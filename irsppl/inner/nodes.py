@@ -25,14 +25,26 @@ def legendre(low: Array, high: Array, count: int) -> tuple[Array, Array]:
     return low + width * jnp.asarray(nodes, dtype), width * jnp.asarray(weights, dtype)
 
 
-def graded(low: Array, high: Array, center: Array, width: Array, count: int) -> tuple[Array, Array]:
-    """Nodes and weights on [low, high], dense within `width` of `center` and sparse in the tails.
+def round_centers(
+    low: Array, high: Array, centers: Float[Array, " K"], widths: Float[Array, " K"], count: int
+) -> tuple[Array, Array]:
+    """Nodes and weights on [low, high], each `[2 K count]`: dense round centers, sparse far off.
 
-    Gauss-Legendre in u, where x = center + width sinh(u).
+    To both sides of each center, as far as half-way to the next, Gauss-Legendre in u, where
+    x = center + width sinh(u): a node's distance to the next grows with that to its center.
     """
-    ends = jnp.arcsinh((low - center) / width), jnp.arcsinh((high - center) / width)
-    u, weights = legendre(*ends, count)
-    return center + width * jnp.sinh(u), weights * width * jnp.cosh(u)
+    order = jnp.argsort(centers)
+    centers, widths = jnp.clip(centers[order], low, high), widths[order]
+    between = (centers[1:] + centers[:-1]) / 2
+    lows = jnp.concatenate([low[None], between])
+    highs = jnp.concatenate([between, high[None]])
+    ends = jnp.stack([lows - centers, highs - centers])  # [2, K]
+    ends = jnp.arcsinh(ends / widths[None, :])[..., None]
+    centers, widths = centers[None, :, None], widths[None, :, None]
+    nodes, weights = (jnp.asarray(x, ends.dtype)[None, None, :] for x in _unit_legendre(count))
+    u = ends * nodes
+    x, slope = centers + widths * jnp.sinh(u), widths * jnp.cosh(u)
+    return x.ravel(), (jnp.abs(ends) * weights * slope).ravel()
 
 
 def expected_best_lattice(
@@ -40,8 +52,8 @@ def expected_best_lattice(
 ) -> Float[Array, "..."]:
     """E[max_a X_a] = high - integral of prod_a F_a, for every combination of path points.
 
-    The same nodes serve the whole lattice: each F_a(x_j) is then a martingale along its path, and
-    so is the result, which is what dual feasibility of IRS.V-EMax needs.
+    With nodes that no reward moves each F_a(x_j) is a martingale along its path, and so is the
+    result, which is what dual feasibility of IRS.V-EMax needs; with others up to their error.
     """
     num_arms = cdf.shape[0]
     letters = string.ascii_lowercase[:num_arms]
