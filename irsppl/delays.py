@@ -108,7 +108,7 @@ def read_delay(delay: Any, num_arms: int, periods: int) -> Arrivals:
     if delay is None:
         return Prompt()
     if hasattr(delay, "log_prob"):
-        mass = integer_law("delay", delay, periods)
+        mass = integer_law("delay", delay)(periods)
         if mass.ndim > 2 or (mass.ndim == 2 and len(mass) not in (1, num_arms)):
             raise ValueError(
                 f"delay must be one distribution or one per arm ({num_arms}), got batch shape "

@@ -20,6 +20,8 @@ from irsppl.outcomes import Outcome
 # what any policy could earn there is added to the bounds.
 _TAIL = 1e-8
 _LONGEST = 2**17
+# Numbers whose probabilities are asked for at a time.
+_PIECE = 4096
 _TOO_LONG = (
     ": the record of pulls and a single future would not fit into memory. Plan for the next "
     "10,000,000 periods, or count in batches of pulls; docs/long-horizons.md tells what long "
@@ -150,8 +152,9 @@ def _of_law(law: Any) -> tuple[np.ndarray, float]:
     last = float(getattr(law.support, "upper_bound", np.inf))
     whole = last < _LONGEST
     size = int(last) + 1 if whole else 1024
+    masses = integer_law("horizon", law)
     while True:
-        mass = integer_law("horizon", law, size)
+        mass = masses(size)
         beyond = 1.0 - mass.sum()  # P(T >= size)
         # Probabilities that are a little off: after a long stretch of nothing no more is to come.
         ended = size >= _LONGEST and mass[size // 4 :].sum() < 1e-12 and abs(beyond) < 1e-6
@@ -183,8 +186,8 @@ def _of_law(law: Any) -> tuple[np.ndarray, float]:
     return survivor[:enough], float(left[enough] + unseen)
 
 
-def integer_law(name: str, law: Any, size: int) -> np.ndarray:
-    """P(X = 0), ..., P(X = size - 1) of a NumPyro distribution over 0, 1, ..., in float64.
+def integer_law(name: str, law: Any) -> Callable[[int], np.ndarray]:
+    """Of a NumPyro distribution over 0, 1, ...: size -> P(X = 0), ..., P(X = size - 1), in float64.
 
     `[size]`, or `[K, size]` for a distribution with one law per arm.
     """
@@ -200,39 +203,61 @@ def integer_law(name: str, law: Any, size: int) -> np.ndarray:
         value = host64(law.v)
         if np.any(value < 0) or np.any(value != np.rint(value)):
             raise ValueError(f"{message}, at {np.asarray(law.v).tolist()}")
-        return (np.arange(size) == value[..., None]).astype(np.float64)
+        return lambda size: (np.arange(size) == value[..., None]).astype(np.float64)
     if not law.is_discrete:
         raise ValueError(f"{message}, which is continuous")
     lowest = np.min(np.asarray(getattr(law.support, "lower_bound", 0)))
-    below = _at_each(np.arange(-3, 0), law.batch_shape)
-    if lowest < 0 or np.any(np.asarray(jax.vmap(law.support)(below))):
+    if lowest < 0 or np.any(_piece(law, -1)[0]):
         raise ValueError(f"{message}, which allows negative values")
-    with jax.enable_x64(True):
-        exact = jax.tree.map(_as_float64, law)
-        points = _at_each(np.arange(size), law.batch_shape)
-        inside = np.asarray(jax.vmap(exact.support)(points))
-        logs = _log_mass(exact, points)
-    if np.any(np.all(np.isnan(logs), axis=0)):
-        raise ValueError(f"{message}, whose probabilities are not numbers")
-    mass = np.where(inside & np.isfinite(logs), np.exp(logs), 0.0)
-    if np.any(mass.sum(axis=0) > 1 + 1e-4):
-        raise ValueError(f"{message}, whose probabilities add up to {mass.sum(axis=0).max():.4g}")
-    return np.moveaxis(mass, 0, -1)
+    pieces: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def masses(size: int) -> np.ndarray:
+        pieces.extend(_piece(law, i) for i in range(len(pieces), -(-size // _PIECE)))
+        inside, logs = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        if np.any(np.all(np.isnan(logs), axis=0)):
+            raise ValueError(f"{message}, whose probabilities are not numbers")
+        mass = np.where(inside & np.isfinite(logs), np.exp(logs), 0.0)[:size]
+        total = mass.sum(axis=0).max()
+        if total > 1 + 1e-4:
+            raise ValueError(f"{message}, whose probabilities add up to {total:.4g}")
+        return np.moveaxis(mass, 0, -1)
+
+    return masses
 
 
-def _log_mass(law: Any, points: jax.Array) -> np.ndarray:
-    """By SciPy where NumPyro's probabilities go through JAX's `betaln`, which is off by 1e-7."""
+def _piece(law: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of as many values as make a piece: whether they are possible, and log-probabilities.
+
+    All pieces have one shape: however far a law reaches, one program serves. By SciPy where NumPyro
+    goes through JAX's `betaln`, which is off by 1e-7.
+    """
     import numpyro.distributions as dist
     from scipy import stats
 
-    at = np.asarray(points)
-    if isinstance(law, dist.GammaPoisson):
-        rate = host64(law.rate)
-        return np.asarray(stats.nbinom.logpmf(at, host64(law.concentration), rate / (1 + rate)))
-    if isinstance(law, dist.BetaBinomial):
-        shapes = host64(law.concentration1), host64(law.concentration0)
-        return np.asarray(stats.betabinom.logpmf(at, np.asarray(law.total_count), *shapes))
-    return np.asarray(jax.vmap(law.log_prob)(points), np.float64)
+    with jax.enable_x64(True):
+        exact = jax.tree.map(_as_float64, law)
+        points = _at_each(np.arange(_PIECE) + number * _PIECE, law.batch_shape)
+        at = np.asarray(points)
+        if isinstance(law, dist.GammaPoisson):
+            rate = host64(law.rate)
+            logs = stats.nbinom.logpmf(at, host64(law.concentration), rate / (1 + rate))
+        elif isinstance(law, dist.BetaBinomial):
+            shapes = host64(law.concentration1), host64(law.concentration0)
+            logs = stats.betabinom.logpmf(at, np.asarray(law.total_count), *shapes)
+        else:
+            try:
+                inside, logs = _looked_up(exact, points)
+            except (TypeError, ValueError, IndexError):  # a law that must see its parameters
+                inside, logs = _look_up(exact, points)
+            return np.asarray(inside), np.asarray(logs, np.float64)
+    return logs > -np.inf, logs
+
+
+def _look_up(law: Any, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(law.support)(points), jax.vmap(law.log_prob)(points)
+
+
+_looked_up = jax.jit(_look_up)
 
 
 def _check_parameters(message: str, law: Any) -> None:

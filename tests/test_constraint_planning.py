@@ -1,6 +1,7 @@
 """Planning for a constraint helps; what cannot be planned for is refused."""
 
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 import irsppl
 from irsppl._fields import changed
 from irsppl.constraints import Prompt
+from irsppl.horizons import read_horizon
 from irsppl.penalties import FH
 
 from .test_constraints import ARMS
@@ -169,3 +171,34 @@ def test_probabilities_that_are_a_little_off_do_end():
     law = dist.ZeroInflatedNegativeBinomial2(20.0, 2.0, gate=0.1)
     table = irsppl.Bandit(ARMS, law).end.table.values
     assert table.sum() == pytest.approx(18, rel=1e-6) and table.min() > 0
+
+
+def test_one_program_reads_a_law_however_far_it_reaches(compilations):
+    """A table four times as long compiled everything anew: 30 programs for the first here."""
+    short, _ = read_horizon(dist.ZeroInflatedPoisson(0.25, rate=20.0), np.float32)
+    first = len(compilations)
+    long, end = read_horizon(dist.ZeroInflatedPoisson(0.25, rate=20_000.0), np.float32)
+    assert first <= 4 and len(compilations) <= first + 1  # the table itself, on the device
+    assert short < 1024 and 16_384 < long < 65_536
+    assert end.table.values.sum() + end.tail == pytest.approx(15_000, rel=1e-9)
+
+
+class Stairs(dist.Distribution):
+    """P(X = i) falls in proportion to count - i. It looks at its parameter, as a user's may."""
+
+    arg_constraints: ClassVar = {"count": dist.constraints.positive_integer}
+    support = dist.constraints.nonnegative_integer
+
+    def __init__(self, count):
+        self.count = count
+        super().__init__()
+
+    def log_prob(self, value):
+        table = np.arange(int(self.count), 0, -1)
+        mass = jnp.asarray(np.log(table / table.sum()))
+        return jnp.where(value < self.count, mass[jnp.clip(value, 0, len(mass) - 1)], -jnp.inf)
+
+
+def test_a_law_may_look_at_its_parameters():
+    bandit = irsppl.Bandit(ARMS, 9, delay=Stairs(4))
+    np.testing.assert_allclose(bandit.arrivals.cdf[0, :4], [0.4, 0.7, 0.9, 1.0], rtol=1e-6)

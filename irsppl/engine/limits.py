@@ -187,6 +187,11 @@ def _(delay, rng, arm, pulls, periods):
     return min(pulls, periods - 1)
 
 
+@implements(verbs.shown, Prompt, Waiting)
+def _(delay, arm, periods):
+    return np.float64(verbs.waiting(delay, arm) + periods - 1)
+
+
 @implements(verbs.known, Waiting)
 def _(delay, rng, arm, moment):
     return delay.pending[arm] + moment
@@ -364,6 +369,14 @@ def _(delay, rng, arm, pulls, periods):
         delay.asked[arm, 0] = stop
         delay.asked[arm, 1] += count
     return delay.asked[arm, 1]
+
+
+@implements(verbs.shown, Delayed)
+def _(delay, arm, periods):
+    total = np.float64(verbs.waiting(delay, arm))
+    for j in range(periods - 1):
+        total += delay.cdf[arm, j]
+    return total
 
 
 # ------------------------------------------------------------------ when play ends

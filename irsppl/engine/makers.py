@@ -243,14 +243,12 @@ def _v_emax(penalty: VEMax, state: Situation) -> Rule | None:
 
 
 def _v_solo(penalty: VSolo, state: Situation) -> Rule | None:
-    if not isinstance(state.belief, InKernels) or not state.plain or state.num_arms < 2:
+    if not isinstance(state.belief, InKernels) or state.access.binds or state.num_arms < 2:
         return None
     code, scale = state.belief.kernel_state()[0], penalty.scale_for(state.num_arms)
-
-    form = code, scale, penalty.level
-    return Rule(
-        lambda state: v_solo.v_solo(state.num_arms, state.remaining, *form), frozenset({"path"})
-    )
+    most = state.remaining + int(state.waiting.sum())
+    size, form = (state.num_arms, state.remaining, most), (code, scale, penalty.level)
+    return Rule(lambda state: v_solo.v_solo(*size, *form), frozenset({"path"}))
 
 
 _Maker = Callable[[Any, Situation], Rule | None]

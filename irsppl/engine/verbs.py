@@ -290,6 +290,12 @@ def in_time(delay: Any, rng: Any, arm: int, pulls: int, periods: int) -> int:
 
 
 @verb
+def shown(delay: Any, arm: int, periods: int) -> float:
+    """Mean number of the arm's rewards known by the last decision if it is pulled on; pending ones
+    are counted as known."""
+
+
+@verb
 def affordable(purse: Any, arm: int) -> bool:
     """Whether the arm can be paid."""
 

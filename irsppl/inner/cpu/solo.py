@@ -107,18 +107,21 @@ def _slopes(
 
 
 @njit(**KERNEL)
-def pay(rule: Any, nu: Floats, noise_sd: Floats, remaining: int, start: int, stride: int) -> None:
+def pay(rule: Any, nu: Floats, noise_sd: Floats, periods: int, start: int, stride: int) -> None:
     """Running sums of what pulls pay, at ``cells[start + a stride + n]``; the least of one pull.
 
-    Of the rule: ``paths`` [K, remaining]: posterior means along the future; code: of the family;
-    cdfs [K, CELLS + 1], weights [CELLS], levels [2, K]: work. ``nu`` [K]: what each posterior is
-    worth now.
+    Of the rule: ``paths`` [K, M + 1]: posterior means along the future, ``upto`` [K, periods + 1]:
+    after how many rewards each pull pays, ``shown`` [K]: how many are expected; code: of the
+    family; cdfs [K, CELLS + 1], weights [CELLS], levels [2, K]: work. ``nu`` [K]: what each
+    posterior is worth now.
     """
     code, paths, cells, least = rule.code, rule.paths, rule.cells, rule.least
-    cdfs, weights, levels = rule.cdfs, rule.weights, rule.levels
+    cdfs, weights, levels, upto = rule.cdfs, rule.weights, rule.levels, rule.upto
     num_arms = nu.size
-    known = min(max(1, int(rule.level * remaining + 0.5)), remaining - 1)
+    early = max(1, int(rule.level * periods + 0.5))
     for a in range(num_arms):
+        # Rewards that are pending come on top, unless they are too late.
+        known = min(upto[a, 0] + early, upto[a, periods])
         mean = paths[a, known]
         levels[0, a] = mean
         levels[1, a] = max(_deviation(code, mean, nu[a] + known, noise_sd[a]), 1e-9)
@@ -143,16 +146,18 @@ def pay(rule: Any, nu: Floats, noise_sd: Floats, remaining: int, start: int, str
         place = start + a * stride
         cells[place] = 0.0
         total, lowest = 0.0, np.inf
-        for n in range(remaining):
-            mean = paths[a, n]
-            pays, left = mean, remaining - 1 - n
-            if left > 0:
-                worth = nu[a] + n
+        last = math.ceil(rule.shown[a] - 1e-9)
+        for n in range(periods):
+            k = upto[a, n]
+            mean = paths[a, k]
+            pays, left = mean, last - k
+            if left > 0 and upto[a, n + 1] > k:  # the pull shows a reward, in time
+                worth = nu[a] + k
                 sd = max(_deviation(code, mean, worth, noise_sd[a]), 1e-9)
                 row, times = slopes_row(worth, left)
                 slope, bend = _slopes(rule.table, rule.step, row, mean, sd, low, width, weights)
-                change = paths[a, n + 1] - mean
-                after = _deviation(code, paths[a, n + 1], worth + 1.0, noise_sd[a])
+                change = paths[a, k + 1] - mean
+                after = _deviation(code, paths[a, k + 1], worth + 1.0, noise_sd[a])
                 square = change * change + after * after - sd * sd
                 bend *= math.sqrt(times) / (sd * math.sqrt(worth))
                 pays -= rule.scale * times * (change * slope + square * bend)
