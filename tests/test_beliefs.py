@@ -157,6 +157,17 @@ def test_laws_of_posterior_means_are_exact(name):
         assert expected_best(belief.law(n)) == pytest.approx(expected, rel=1e-7)
 
 
+def test_laws_of_large_counts_are_as_wide_as_they_vary():
+    """A table of all counts from 0 on had 5e8 entries, which is more than memory holds."""
+    (law,) = irsppl.GammaPoisson([1e9], [2.0]).law(1)
+    assert law.points.size < 2e7
+    mean = law.points @ law.probabilities
+    assert law.probabilities.sum() == pytest.approx(1, rel=1e-9)
+    assert mean == pytest.approx(5e8, rel=1e-9)
+    deviation = np.sqrt((law.points - mean) ** 2 @ law.probabilities)
+    assert deviation == pytest.approx(np.sqrt(1e9) / 2 / np.sqrt(3), rel=1e-6)  # 1 of 3 is seen
+
+
 def test_lattice_expected_best_starts_at_the_exact_value(belief):
     rewards = belief.sample_outcome(2, 3).rewards
     lattice = np.asarray(best_along(belief, rewards))

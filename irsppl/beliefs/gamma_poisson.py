@@ -91,6 +91,7 @@ class GammaPoisson(Natural, PathVariances):
         laws = []
         for a, b in pairs:
             total = stats.nbinom(a, b / (b + n))
-            counts = np.arange(int(total.isf(1e-18)) + 2)
+            # From its tail to its tail: of some millions all below is as good as impossible.
+            counts = np.arange(max(0, int(total.ppf(1e-18)) - 1), int(total.isf(1e-18)) + 2)
             laws.append(Discrete((a + counts) / (b + n), total.pmf(counts)))
         return laws
