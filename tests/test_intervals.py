@@ -53,8 +53,8 @@ def test_values_of_the_optimal_policy():
 
 def test_certificates_of_few_paths():
     """A policy that loses seldom: `opt` earns all, so the lower limit should be above 1 in 2.5 % of
-    runs, and is in 4 to 6.5 % (measured; in a quarter where losses that few paths show are not
-    minded). More than 22 of 150 have probability 1e-4 then."""
+    runs, and is in 2.8 % of 500 (a quarter where losses that few paths show are not minded).
+    More than 22 of 150 have probability 1e-4 even at 6.5 %."""
     bandit = irsppl.Bandit(irsppl.BetaBernoulli([2.0, 6.0], [6.0, 2.0]), 30)
     few = {"num_replications": 200, "num_samples": 30}
     found = [irsppl.certify(bandit, "opt", "ideal", key=s, **few) for s in range(150)]
