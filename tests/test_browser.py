@@ -224,7 +224,7 @@ def test_report_of_a_study_on_a_desktop_and_on_a_phone(browser, tmp_path):
             "replications": 200,
         },
     )
-    data = studied().assign_attrs(replications=200, table_horizon=200)
+    data = studied().assign_attrs(replications=200, table_horizon=200, key=0)
     cells = ["policy, bound", "**0.767 (0.086)**", "-314.9%", "0.525 (0.015)", "68.5%", "542 us"]
     heads = ["", "role", "regret (s.e.)", "improvement", "regret bound (s.e.)", "share", "time"]
     rows = [[name, *cells] for name in ("irs.v-zero-separable", "ts")]
