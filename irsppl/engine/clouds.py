@@ -282,9 +282,9 @@ class CloudPlay:
                 order = np.argsort(made.mu[:, :, 0], axis=1, kind="stable")
                 at = np.arange(who.size)[:, None], order
                 made, part = jax.tree.map(lambda leaf: leaf[at], (made, part))
-            for s in who[clouds.slot[who] == 0]:
-                for array in (clouds.mu, clouds.mu32, clouds.likelihood, clouds.law, clouds.logs):
-                    array[s + 1] = array[0]
+            first = who[clouds.slot[who] == 0] + 1
+            for array in (clouds.mu, clouds.mu32, clouds.likelihood, clouds.law, clouds.logs):
+                array[first] = array[0]
         self.number[who] += 1
         self.models[g].settle(who, places, made.z, made.params)
         self.z[g][who, places], self.part[who, own] = made.z, part
