@@ -43,7 +43,7 @@ class RunningMean:
         controls: Sequence[np.ndarray] = (),
         saturating: Sequence[bool] = (),
     ) -> None:
-        """samples [S], and as many controls [S] as ever before; saturating: those that samples do
+        """samples [S], and as many controls [S] as ever before; saturating: those that samples may
         not follow where they are extreme."""
         ones = np.ones(len(samples))
         if self.factor is None:
